@@ -85,11 +85,15 @@ class Lane(enum.IntEnum):
 
 
 class Mailbox:
-    """The reports of one job, and when they may be written. Times are those of the event loop."""
+    """The reports of one job, and when they may be written. Times are those of the event loop.
 
-    def __init__(self, uid: Uid, task: TaskKey) -> None:
+    Args: slice_: the slice with the entries of these workers; "": .status
+    """
+
+    def __init__(self, uid: Uid, task: TaskKey, slice_: str) -> None:
         self.uid = uid
         self.task = task
+        self.slice = slice_
         self.waiting: dict[ReportKey, Entry] = {}
         self.active: dict[ReportKey, Entry] = {}
         """A writer works on these reports."""
@@ -103,6 +107,7 @@ class Mailbox:
         self.lane: Lane | None = None
         """Where the mailbox queues for a writer; None: nowhere."""
         self._open_at_s = 0.0  # end of the pause after the last write
+        self._open_for_ends_at_s = 0.0
 
     def entries(self) -> Iterator[Entry]:
         return chain(self.waiting.values(), self.active.values(), self.deferred.values())
@@ -112,12 +117,14 @@ class Mailbox:
         self.is_urgent |= entry.is_terminal
 
     def due_s(self) -> float:
-        """When the next write may begin. The end of a worker waits for no pause."""
-        return self.retry_at_s if self.is_urgent else max(self.retry_at_s, self._open_at_s)
+        """When the next write may begin."""
+        open_at_s = self._open_for_ends_at_s if self.is_urgent else self._open_at_s
+        return max(self.retry_at_s, open_at_s)
 
-    def pause(self, seconds: float) -> None:
-        """Let the next write begin after this time."""
+    def pause(self, seconds: float, *, end_s: float = 0.0) -> None:
+        """Let the next write begin after this time, and with the end of a worker after `end_s`."""
         self._open_at_s = loop_time() + seconds
+        self._open_for_ends_at_s = loop_time() + end_s
 
     def take(self, max_bytes: int) -> None:
         """Begin a write of the reports that wait, ends first."""

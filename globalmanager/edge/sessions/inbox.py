@@ -11,7 +11,8 @@ no socket and writes nothing itself: `registry` offers the reports, `report_writ
 A thousand jobs whose workers report ten times a second would keep the API server busy with values
 that nobody has read yet. So a job is written at most once in a pause, and then with the newest
 reports. With few jobs and workers the pause is so short that nobody notices. The end of a worker
-waits for no pause.
+waits for no pause. A job with many workers has their entries in slices. Each slice is written as if
+it were a job, with longer pauses, and the fault of one slice stops no other.
 
 Four kinds of reports are refused: the worker is not bound to the sender, the body does not decode,
 the object is gone, or it has no room for the report. A refused report is never written. A refusal
@@ -92,13 +93,14 @@ class ReportWriter(Protocol):
     ) -> Sequence[Outcome]:
         """Write reports into the status of exactly the object with this uid.
 
+        Args: reports: of workers whose entries are in the same slice
         Returns: the outcome of each report. Done means that the API has stored the report, or a
             newer one
         Raises: EdgeAIError when none of the reports could be written now
         """
 
-    def pause_s(self, key: TaskKey) -> float:
-        """The least pause between two writes of the job, in seconds."""
+    def slice_of(self, key: TaskKey, worker: WorkerName) -> str:
+        """The slice of the job's status with the entry of the worker; "" for .status itself."""
 
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]
@@ -114,6 +116,10 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Largest total size of all waiting reports, in encoded bytes."""
     writers: int = 64
     """Number of jobs that are written at the same time. Each job has one writer at most."""
+    slice_pause_s: float = 8.0
+    """Least pause between two writes of a slice, because each of them is the whole slice."""
+    slice_end_pause_s: float = 4.0
+    """As `slice_pause_s`, while the end of a worker waits."""
     write_bytes: int = 1024 * 1024
     """Size of the reports of one write, in encoded bytes. The first report may be larger."""
     write_timeout_s: float = 30.0
@@ -158,7 +164,7 @@ class Inbox:
         self._metrics = metrics
         self._limits = limits
         self._clock = clock
-        self._mailboxes: dict[Uid, Mailbox] = {}
+        self._mailboxes: dict[tuple[Uid, str], Mailbox] = {}  # (uid, slice)
         # (lane, turn, mailbox). A mailbox that has changed its lane is in the queue twice.
         self._ready: asyncio.PriorityQueue[tuple[Lane, int, Mailbox]] = asyncio.PriorityQueue()
         self._turns = itertools.count()
@@ -253,9 +259,10 @@ class Inbox:
 
     def _put(self, key: ReportKey, entry: Entry) -> None:
         self._count(entry)
-        mailbox = self._mailboxes.get(key.uid)
+        slice_ = self._writer.slice_of(entry.task, key.worker)
+        mailbox = self._mailboxes.get((key.uid, slice_))
         if mailbox is None:
-            mailbox = self._mailboxes[key.uid] = Mailbox(key.uid, entry.task)
+            mailbox = self._mailboxes[key.uid, slice_] = Mailbox(key.uid, entry.task, slice_)
         if key in mailbox.deferred:
             mailbox.deferred[key] = self._merge(mailbox.deferred[key], entry)
             return
@@ -298,7 +305,7 @@ class Inbox:
         elif mailbox.waiting:
             self._join(mailbox, Lane.ENDS if mailbox.is_urgent else Lane.OTHERS)
         elif not mailbox.deferred:
-            self._mailboxes.pop(mailbox.uid, None)
+            self._mailboxes.pop((mailbox.uid, mailbox.slice), None)
             if mailbox.timer is not None:
                 mailbox.timer.cancel()
 
@@ -347,8 +354,10 @@ class Inbox:
             mailbox.take(self._limits.write_bytes)
             # A write costs as much as all entries of its job, so that many workers pause longer.
             shares = len(self._mailboxes) + len(mailbox.active)
-            pause_s = min(self._limits.pause_s, shares / self._limits.writes_per_s)
-            mailbox.pause(max(pause_s, self._writer.pause_s(mailbox.task)))
+            if mailbox.slice:
+                mailbox.pause(self._limits.slice_pause_s, end_s=self._limits.slice_end_pause_s)
+            else:
+                mailbox.pause(min(self._limits.pause_s, shares / self._limits.writes_per_s))
             try:
                 outcomes = await self._attempt(mailbox)
             except (EdgeAIError, TimeoutError) as error:

@@ -71,8 +71,8 @@ class Recorder(Protocol):
 
 REPORT_REFUSED: Final = "ReportRefused"
 TELL_EVERY_S: Final = 60.0
-SLICED_PAUSE_S: Final = 2.0 * slices.SLICES
-"""Seconds. A write of a job with slices is one request for each slice."""
+_SLICE_REMEDY: Final = "remove what somebody else has put there, or delete ConfigMap"
+SLICE_REFUSED: Final = "SliceRefused"
 _MAX_TOLD: Final = 1000  # largest number of jobs whose last Event is remembered
 
 
@@ -108,29 +108,9 @@ class JobReportWriter:
         job = self._jobs.find(key)
         if job is None or job.object["metadata"]["uid"] != uid:
             return [Refused(GONE)] * len(reports)
-        by_slice: dict[str, list[int]] = {}
-        for index, report in enumerate(reports):
-            by_slice.setdefault(_slice_name(job, report.worker), []).append(index)
-        outcomes: dict[int, Outcome] = {}
-        error: EdgeAIError | None = None
-        for name, indices in by_slice.items():
-            try:
-                part = await self._write_part(job, uid, name, [reports[i] for i in indices])
-            # The other slices can be written. Their reports change nothing with the next attempt.
-            except EdgeAIError as problem:
-                error = problem
-            else:
-                outcomes |= dict(zip(indices, part, strict=True))
-        if error is not None:
-            raise error
-        return [outcomes[index] for index in range(len(reports))]
-
-    async def _write_part(
-        self, job: Served, uid: Uid, name: str, reports: Sequence[WorkerReport]
-    ) -> list[Outcome]:
-        """As `write`. Args: name: the slice of these workers; "": .status"""
         batch = _Batch(job, reports)
         generation = reports[0].version
+        name = _slice_name(job, reports[0].worker)
         try:
             # `update` calls `patch_of` with the .status to which it writes, and again after each
             # conflict. This .status may be newer than the .status in the cache. If the spec is
@@ -145,10 +125,14 @@ class JobReportWriter:
         except Gone:
             return [Refused(GONE)] * len(reports)
         except Unwritable as error:
+            # edgeai writes nothing but texts into a slice, so no report is at fault.
+            if name:
+                self._record(job, uid, SLICE_REFUSED, f"{error}; {_SLICE_REMEDY} {name}")
+                raise
             # Halves: one report that cannot be written must not fail the others.
             if half := len(reports) // 2:
-                first = await self._write_part(job, uid, name, reports[:half])
-                return first + await self._write_part(job, uid, name, reports[half:])
+                first = await self.write(key, uid, reports[:half])
+                return first + await self.write(key, uid, reports[half:])
             is_for_ever = isinstance(error, TooLarge)
             batch.outcomes = [Refused(str(error)) if is_for_ever else Retry(str(error))]
         self._record_refusal(job, uid, batch)
@@ -163,12 +147,9 @@ class JobReportWriter:
         entries = [self._entry(job, worker) for worker in workers]
         return {ledger for entry in entries if (ledger := _ledger_of(node, entry))}
 
-    def pause_s(self, key: TaskKey) -> float:
+    def slice_of(self, key: TaskKey, worker: WorkerName) -> str:
         job = self._jobs.find(key)
-        if job is None:
-            return 0.0
-        first = slices.slice_names(job.ref.name)[0]
-        return 0.0 if self._jobs.slice(job.ref.namespace, first) is None else SLICED_PAUSE_S
+        return "" if job is None else _slice_name(job, worker)
 
     def _entry(self, job: Served, worker: WorkerName) -> Mapping[str, Any]:
         name = _slice_name(job, worker)
@@ -178,21 +159,23 @@ class JobReportWriter:
         return {} if config_map is None else slices.entry_of(config_map, worker)
 
     def _record_refusal(self, job: Served, uid: Uid, batch: "_Batch") -> None:
-        """Tell the user of the job about the first report that was refused, now and then."""
-        now = self._clock.elapsed()
+        """Tell the user of the job about the first report that was refused."""
         for report, outcome in zip(batch.reports, batch.outcomes, strict=True):
-            if not isinstance(outcome, Refused):
-                continue
-            if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
-                self._told_at[uid] = now
+            if isinstance(outcome, Refused):
                 message = (
                     f"a report of worker {report.worker} on node {report.node} has no place in "
                     f".status: {outcome.reason}; make the spec smaller, or let the workers report "
                     "less"
                 )
-                event = Event(Severity.WARNING, REPORT_REFUSED, message)
-                self._recorder.record(job.with_type(), event)
-            return
+                self._record(job, uid, REPORT_REFUSED, message)
+                return
+
+    def _record(self, job: Served, uid: Uid, reason: str, message: str) -> None:
+        """Record an Event about the job, now and then."""
+        now = self._clock.elapsed()
+        if now >= self._told_at.get(uid, now - TELL_EVERY_S) + TELL_EVERY_S:
+            self._told_at[uid] = now
+            self._recorder.record(job.with_type(), Event(Severity.WARNING, reason, message))
 
 
 class _Batch:

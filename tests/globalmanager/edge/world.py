@@ -91,6 +91,7 @@ class Statuses:
 
     def __init__(self) -> None:
         self.by_uid: dict[Uid, dict[str, Any]] = {}
+        self.slices: dict[WorkerName, str] = {}
         self.writes: list[tuple[Uid, WorkerName]] = []
         self.calls: list[tuple[Uid, int]] = []  # with the number of reports
         self.reports: list[WorkerReport] = []  # those that were to be written
@@ -124,8 +125,8 @@ class Statuses:
             self.writes.append((uid, report.worker))
         return Done()
 
-    def pause_s(self, key: TaskKey) -> float:
-        return 0.0
+    def slice_of(self, key: TaskKey, worker: WorkerName) -> str:
+        return self.slices.get(worker, "")
 
     def ledgers_of(
         self, node: NodeName, key: TaskKey, workers: Iterable[WorkerName]

@@ -50,8 +50,10 @@ class FleetReplica:
             report(worker=name, node=name.removeprefix("digits-node-"), counts={"uploaded": 10})
             for name in workers
         ]
-        outcomes = await self._fold.write(task_key(REF), self._uid, reports)
-        assert outcomes == [Done()] * len(reports)
+        for name in sorted({slices.slice_name(REF.name, worker) for worker in workers}):
+            part = [one for one in reports if slices.slice_name(REF.name, one.worker) == name]
+            outcomes = await self._fold.write(task_key(REF), self._uid, part)
+            assert outcomes == [Done()] * len(part)
 
 
 class Fleet:

@@ -161,7 +161,7 @@ async def test_a_report_that_replaces_another_has_its_age() -> None:
         o.inbox.offer(sender, report(2))
         o.clock.ahead_s = 50.0
         o.inbox.offer(sender, report(3))
-        (waiting,) = o.inbox._mailboxes[uid()].waiting.values()
+        (waiting,) = o.inbox._mailboxes[uid(), ""].waiting.values()
         assert waiting.since < o.clock.elapsed() + 10.0
         o.statuses.open.set()
 

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from common import wire
+from edgeai.errors import Unavailable
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.edge.sessions.inbox import InboxLimits
-from tests.globalmanager.edge.sessions.test_inbox import Sender, office, report
+from tests.globalmanager.edge.sessions.test_inbox import Office, Sender, office, report
 from tests.globalmanager.edge.world import assignment, key, uid
 from tests.support.waiting import async_eventually
 
@@ -104,3 +105,43 @@ async def test_the_end_of_a_worker_waits_for_no_pause() -> None:
         await asyncio.sleep(0.01)
         assert "completed" in str(o.state(n=last))
         assert "3" in str(o.state("v", n=last)), "the same write takes what waits for the pause"
+
+
+SLICES = 4
+
+
+def sliced(o: Office, sender: Sender) -> list[str]:
+    """The workers of an object whose entries are in slices."""
+    workers = [f"w{number}" for number in range(40)]
+    o.statuses.slices = {WorkerName(name): f"s{n % SLICES}" for n, name in enumerate(workers)}
+    o.desired.assign(key(), {sender.node: assignment(workers=tuple(workers))})
+    return workers
+
+
+@pytest.mark.parametrize(("status", "most_per_s"), [("running", 0.5), ("completed", 1.0)])
+async def test_slices_are_written_seldom_also_when_workers_end(
+    status: wire.WorkerStatus, most_per_s: float
+) -> None:
+    async with office(InboxLimits()) as o:
+        sender = Sender(NodeName("node-0"))
+        workers = sliced(o, sender)
+        for number in range(400):  # forty seconds
+            body = wire.pack(wire.ReportBody(phase="inference", status=status))
+            o.inbox.offer(sender, report(number, worker=workers[number % 40], body=body))
+            await asyncio.sleep(0.1)
+        assert len(o.statuses.calls) <= 40 * most_per_s + SLICES
+        await asyncio.sleep(10)
+        assert len(sender.acks) == 400
+
+
+async def test_a_slice_that_cannot_be_written_holds_no_acknowledgement_of_another() -> None:
+    async with office(InboxLimits()) as o:
+        sender = Sender(NodeName("node-0"))
+        workers = sliced(o, sender)
+        o.statuses.fail = [Unavailable("no answer")]
+        for number in range(SLICES):
+            o.inbox.offer(sender, report(number, worker=workers[number]))
+        await asyncio.sleep(0.001)
+        assert len(sender.acks) == SLICES - 1
+        await asyncio.sleep(10)
+        assert len(sender.acks) == SLICES

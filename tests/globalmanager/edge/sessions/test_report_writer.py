@@ -59,7 +59,8 @@ class JobApi:
         self.written: list[tuple[ObjectRef, Uid, Mapping[str, Any]]] = []
         self.generations: list[int | None] = []  # that the writes hold for
         self.slices: dict[str, Object] = {}
-        self.failing_slices: set[str] = set()
+        self.slice_error: EdgeAIError | None = None
+        self.slice_requests = 0
         self.events: list[Event] = []
         self.clock = Clock()
         self.reports = JobReportWriter(jobs=self, writer=self, recorder=self, clock=self.clock)
@@ -92,8 +93,9 @@ class JobApi:
     async def update_slice(
         self, ref: ObjectRef, uid: Uid, name: str, patch_of: PatchOf, *, generation: int | None
     ) -> None:
-        if name in self.failing_slices:
-            raise Unavailable(name)
+        self.slice_requests += 1
+        if self.slice_error is not None:
+            raise self.slice_error
         config_map = self.slices.setdefault(name, {})
         part = slices.part_of(config_map)
         if patch := patch_of(part):
@@ -190,27 +192,26 @@ def entries_of(cluster: JobApi) -> dict[str, dict[str, Any]]:
 
 async def test_reports_of_many_workers_go_into_the_slices_of_their_job() -> None:
     cluster = JobApi()
-    reports = [report(name, status="failed") for name in (*MANY, "one")]
-    assert await cluster.receive(*reports) == [Done()] * 21
+    by_slice: dict[str, list[WorkerReport]] = {}
+    for one in (report(name, status="failed") for name in (*MANY, "one")):
+        by_slice.setdefault(cluster.reports.slice_of(key(), one.worker), []).append(one)
+    for reports in by_slice.values():
+        assert await cluster.receive(*reports) == [Done()] * len(reports)
     assert {worker for one in entries_of(cluster).values() for worker in one} == set(MANY)
     assert set(entries_of(cluster)) == set(slices.slice_names("task-0"))
     ((_, _, patch),) = cluster.written
     assert patch == {"workers": {"one": "failed"}}
 
 
-async def test_a_slice_that_cannot_be_written_does_not_keep_the_others() -> None:
+async def test_a_slice_that_the_api_refuses_is_asked_once_and_told_now_and_then() -> None:
     cluster = JobApi()
-    cluster.failing_slices = {"task-0-workers-0"}
-    reports = [report(name) for name in MANY]
-    with pytest.raises(Unavailable):
-        await cluster.receive(*reports)
-    assert len(cluster.slices) == slices.SLICES - 1
-    cluster.failing_slices.clear()
-    assert await cluster.receive(*reports) == [Done()] * 20
-
-
-async def test_a_job_with_slices_is_written_seldom() -> None:
-    cluster = JobApi()
-    assert cluster.reports.pause_s(key()) == 0
-    cluster.slices = {"task-0-workers-0": {}}
-    assert slices.SLICES / cluster.reports.pause_s(key()) <= 0.5  # requests in a second
+    cluster.slice_error = Unwritable("field is immutable when `immutable` is set")
+    name = cluster.reports.slice_of(key(), WorkerName("many-1"))
+    for _ in range(2):
+        with pytest.raises(Unwritable):
+            await cluster.receive(*[report("many-1")] * 50)
+    assert cluster.slice_requests == 2
+    (event,) = cluster.events
+    assert (event.reason, event.severity) == ("SliceRefused", Severity.WARNING)
+    assert "immutable" in event.message
+    assert name in event.message
