@@ -1,7 +1,7 @@
 """Slices: the entries of a job's workers, for a job with thousands of workers.
 
 The .status of such a job has no room for them. A slice is a ConfigMap of the job. It is a part of
-.status: the entries of some workers, each as JSON under the worker's name, and the sums of these
+.status: the entries of some workers, each as JSON under its `key_of`, and the sums of these
 entries as JSON under SUMMARY. One write changes entries and sums together, so a reader of the sums
 needs no entry. Readers accept any content.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from edgeai.api.resources import Object
 from edgeai.api.status import mapping
-from edgeai.ids import WorkerName
+from edgeai.ids import MAX_NAME_CHARS, WorkerName
 
 ROLE: Final = "workers"
 """Role of a slice, in its labels."""
@@ -23,6 +23,16 @@ SLICES: Final = 4
 SUMMARY: Final = "summary"
 """No worker has this name: the name of a worker begins with that of its job, and a "-"."""
 WORKERS: Final = "workers"
+_NAME: Final = "name"
+"""In an entry whose key is not the whole name of its worker."""
+
+
+def key_of(worker: str) -> str:
+    """The name of the worker, cut to the length of a Kubernetes name."""
+    if len(worker) <= MAX_NAME_CHARS:
+        return worker
+    mark = f"-{crc32(worker.encode()):08x}"
+    return worker[: MAX_NAME_CHARS - len(mark)].rstrip("-.") + mark
 
 
 def slice_names(job: str) -> list[str]:
@@ -31,14 +41,14 @@ def slice_names(job: str) -> list[str]:
 
 def slice_name(job: str, worker: WorkerName) -> str:
     """The slice that has the entry of the worker."""
-    return slice_names(job)[crc32(worker.encode()) % SLICES]
+    return slice_names(job)[crc32(key_of(worker).encode()) % SLICES]
 
 
 def part_of(config_map: Object) -> dict[str, Any]:
     """The part of .status that the slice holds: `workers`, and the sums over them."""
-    data = mapping(config_map.get("data"))
-    entries = {name: _decoded(data[name]) for name in workers_of(config_map)}
-    return {**summary_of(config_map), WORKERS: entries}
+    entries = {key: entry_of(config_map, key) for key in workers_of(config_map)}
+    by_name = {str(entry.get(_NAME) or key): entry for key, entry in entries.items()}
+    return {**summary_of(config_map), WORKERS: by_name}
 
 
 def summary_of(config_map: Object) -> Mapping[str, Any]:
@@ -47,21 +57,25 @@ def summary_of(config_map: Object) -> Mapping[str, Any]:
 
 
 def workers_of(config_map: Object) -> list[WorkerName]:
-    """The workers that have an entry in the slice."""
+    """The keys of the workers that have an entry in the slice."""
     data = mapping(config_map.get("data"))
     return [WorkerName(name) for name in data if name != SUMMARY]
 
 
 def entry_of(config_map: Object, worker: WorkerName) -> Mapping[str, Any]:
     """The entry of one worker; empty when the slice has none."""
-    return _decoded(mapping(config_map.get("data")).get(worker))
+    return _decoded(mapping(config_map.get("data")).get(key_of(worker)))
 
 
 def data_of(part: Mapping[str, Any], changed: Iterable[str]) -> dict[str, str]:
     """The fields of .data that a write of the part changes. Args: changed: names of workers"""
     entries = mapping(part.get(WORKERS))
     sums = {key: value for key, value in part.items() if key != WORKERS}
-    return {SUMMARY: _encoded(sums), **{name: _encoded(entries[name]) for name in changed}}
+    data = {SUMMARY: _encoded(sums)}
+    for name in changed:
+        key = key_of(name)
+        data[key] = _encoded(entries[name] if key == name else {**entries[name], _NAME: name})
+    return data
 
 
 def _encoded(value: Any) -> str:

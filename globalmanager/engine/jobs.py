@@ -143,21 +143,25 @@ class Jobs:
 
     def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
         """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
-        service_object = self.caches.children(SERVICES).get(ObjectRef(SERVICES, namespace, service))
-        controller = None if service_object is None else controller_of(service_object)
-        if service_object is None or controller is None or controller.get("uid") != uid:
-            return ""
+        service_object = self._child(ObjectRef(SERVICES, namespace, service), uid) or {"spec": {}}
         address = str(service_object["spec"].get("clusterIP") or "")
         return "" if address == "None" else address
+
+    def slice(self, job: Object, name: str) -> Object | None:
+        """The slice of the job with this name (see edgeai.api.slices)."""
+        ref = ObjectRef(CONFIG_MAPS, job["metadata"].get("namespace", ""), name)
+        return self._child(ref, Uid(uid_of(job)))
+
+    def _child(self, ref: ObjectRef, uid: Uid) -> Object | None:
+        """A child of the job `uid`; None where another controller has the object."""
+        child = self.caches.children(ref.type).get(ref)
+        is_own = child is not None and (controller_of(child) or {}).get("uid") == uid
+        return child if is_own else None
 
     def pods_on(self, node: NodeName, namespace: str = "") -> tuple[Object, ...]:
         """The pods on a node, in all namespaces or in one, that may belong to jobs."""
         pods = self.caches.children(PODS).list(namespace)
         return tuple(sorted((pod for pod in pods if node_of(pod) == node), key=_name))
-
-    def slice(self, namespace: str, name: str) -> Object | None:
-        """A slice of a job (see edgeai.api.slices)."""
-        return self.caches.children(CONFIG_MAPS).get(ObjectRef(CONFIG_MAPS, namespace, name))
 
     def nodes(self) -> tuple[Object, ...]:
         return self.caches.all_of(NODES).list()

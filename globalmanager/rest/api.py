@@ -4,7 +4,7 @@ app builds the Api and gives the Api's routes to the server. Only `access` may w
 Kubernetes API.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -17,9 +17,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from edgeai.api import slices
 from edgeai.api.resources import NODES, Object, ObjectRef, ResourceType
 from edgeai.api.status import mapping, worker_entries
-from edgeai.ids import NodeName
+from edgeai.ids import NodeName, WorkerName
 from globalmanager.cache.health import Health
-from globalmanager.cache.store import controller_of
 from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
@@ -76,8 +75,8 @@ class ObjectCache(Protocol):
 
     def nodes(self) -> tuple[Object, ...]: ...
 
-    def slice(self, namespace: str, name: str) -> Object | None:
-        """A slice of a job (see edgeai.api.slices)."""
+    def slice(self, job: Object, name: str) -> Object | None:
+        """The slice of the job with this name (see edgeai.api.slices)."""
 
 
 class SessionRegistry(Protocol):
@@ -225,26 +224,23 @@ class Api:
     async def list_workers(self, request: web.Request) -> web.StreamResponse:
         """The last reports of the workers of one job resource, also of a fleet"""
         object_ = await self._object(request)
-        metadata = object_["metadata"]
-        maps = [
-            config_map
-            for name in slices.slice_names(metadata["name"])
-            if (config_map := self._cache.slice(metadata.get("namespace", ""), name)) is not None
-            and (controller_of(config_map) or {}).get("uid") == metadata.get("uid")
-        ]
-        # Read when their turn comes: the entries of a large fleet are megabytes.
-        sliced: dict[str, Callable[[], Mapping[str, Any]]] = {
-            worker: partial(slices.entry_of, config_map, worker)
-            for config_map in maps
+        slice_of = {
+            worker: config_map
+            for name in slices.slice_names(object_["metadata"]["name"])
+            if (config_map := self._cache.slice(object_, name)) is not None
             for worker in slices.workers_of(config_map)
         }
         entries = worker_entries(mapping(object_.get("status")))
-        readers: dict[str, Callable[[], Mapping[str, Any]]] = {
-            **{name: partial(dict, entry) for name, entry in entries.items()},
-            **sliced,
-        }
-        page = page_of(map(WorkerKey, readers), Window.of(request, WorkerKey))
-        items = (partial(_worker_view, key.name, readers[key.name]) for key in page.keys)
+
+        def view(worker: WorkerName) -> Object:
+            # Decoded when its turn comes: the entries of a large fleet are megabytes.
+            entry = entries.get(worker) or slices.entry_of(slice_of.get(worker, {}), worker)
+            return {"name": worker, **entry}
+
+        page = page_of(
+            map(WorkerKey, entries.keys() | slice_of.keys()), Window.of(request, WorkerKey)
+        )
+        items = (partial(view, WorkerName(key.name)) for key in page.keys)
         return await self._streams.send(request, list_pieces(page.metadata, items))
 
     async def _send(self, request: web.Request, view: object) -> web.StreamResponse:
@@ -329,10 +325,6 @@ class Api:
         await self._access.check(request, caller, Reading("get", path="/metrics"))
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _worker_view(name: str, read: Callable[[], Mapping[str, Any]]) -> Object:
-    return {"name": name, **read()}
 
 
 def answer(view: Any, *, status: int = 200) -> web.Response:

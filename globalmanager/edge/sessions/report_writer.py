@@ -33,7 +33,7 @@ class Jobs(Protocol):
 
 
 class JobsAndSlices(Jobs, Protocol):
-    def slice(self, namespace: str, name: str) -> Object | None: ...
+    def slice(self, job: Object, name: str) -> Object | None: ...
 
 
 class StatusWriter(Protocol):
@@ -155,7 +155,7 @@ class JobReportWriter:
         name = _slice_name(job, worker)
         if not name:
             return mapping(_workers(job.object.get("status")).get(worker))
-        config_map = self._jobs.slice(job.ref.namespace, name)
+        config_map = self._jobs.slice(job.object, name)
         return {} if config_map is None else slices.entry_of(config_map, worker)
 
     def _record_refusal(self, job: Served, uid: Uid, batch: "_Batch") -> None:

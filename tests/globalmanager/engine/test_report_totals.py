@@ -35,7 +35,7 @@ class TotalsReplica:
         writer = StatusWriter(client, lambda _type: self._store)
         self._fold = JobReportWriter(jobs=self, writer=writer, recorder=Recorder(client))
 
-    def slice(self, _namespace: str, _name: str) -> Object | None:
+    def slice(self, _job: Object, _name: str) -> Object | None:
         return None
 
     def find(self, _key: TaskKey) -> Served | None:

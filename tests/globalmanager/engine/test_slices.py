@@ -16,10 +16,12 @@ from globalmanager.contract import Served, task_key
 from globalmanager.edge.sessions.inbox import Done
 from globalmanager.edge.sessions.report_writer import JobReportWriter
 from globalmanager.engine.events import Recorder
+from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, LocalApi, User
+from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.kinds.edge.samples import EDGEAI, joint_inference_spec
 from tests.support.world import report
 
@@ -42,8 +44,8 @@ class FleetReplica:
     def find(self, _key: TaskKey) -> Served | None:
         return Served(KIND, REF, self._stores[EDGEAI].list()[0])
 
-    def slice(self, namespace: str, name: str) -> Object | None:
-        return self._stores[CONFIG_MAPS].get(ObjectRef(CONFIG_MAPS, namespace, name))
+    def slice(self, _job: Object, name: str) -> Object | None:
+        return self._stores[CONFIG_MAPS].get(ObjectRef(CONFIG_MAPS, "default", name))
 
     async def receive(self, *workers: WorkerName) -> None:
         reports = [
@@ -107,6 +109,18 @@ async def test_reports_at_a_replica_each_end_in_exact_sums(fleet: Fleet, user: U
     stored = await user.get(EDGEAI, REF.name)
     assert stored is not None
     assert not (stored.get("status") or {}).get("workers")
+
+
+def test_a_config_map_of_another_owner_is_no_slice() -> None:
+    stores = Stores()
+    job = {"metadata": {"name": "x", "namespace": "default", "uid": "u"}}
+    for name, uid in (("x-workers-0", "u"), ("x-workers-1", "another")):
+        owner = {"uid": uid, "controller": True}
+        metadata = {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner]}
+        stores.put(CONFIG_MAPS, {"metadata": metadata})
+    jobs = Jobs(stores)
+    assert jobs.slice(job, "x-workers-0") is not None
+    assert jobs.slice(job, "x-workers-1") is None
 
 
 async def test_reports_wait_for_the_slices_of_their_own_service(fleet: Fleet) -> None:

@@ -88,7 +88,7 @@ class JobCache:
             and namespace in ("", object_["metadata"]["namespace"])
         )
 
-    def slice(self, _namespace: str, name: str) -> Object | None:
+    def slice(self, _job: Object, name: str) -> Object | None:
         return self.slices.get(name)
 
     def nodes(self) -> tuple[Object, ...]:

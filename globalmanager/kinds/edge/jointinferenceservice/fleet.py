@@ -22,7 +22,7 @@ from edgeai.api.pod_state import container_states, is_active, is_ready, phase_of
 from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ref_of
 from edgeai.api.status import Finding, Truth, condition_of, mapping, mappings
 from edgeai.faults.container_faults import COMING_UP
-from edgeai.ids import MAX_NAME_CHARS, NodeName, WorkerName
+from edgeai.ids import NodeName
 from edgeai.labels import LABEL_WORKER
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Create, Delete, Observed, Plan
@@ -294,12 +294,5 @@ def pod_of(observed: Observed, node: NodeName, template: Object, revision: str) 
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": {**template["spec"], "nodeName": node},
     }
-    pod = children.pod(observed, name=_pod_name(name), role=EDGE, template=located, is_kept=True)
+    pod = children.pod(observed, name=slices.key_of(name), role=EDGE, template=located, is_kept=True)
     return children.without_token(pod)
-
-
-def _pod_name(worker: WorkerName) -> str:
-    if len(worker) <= MAX_NAME_CHARS:
-        return worker
-    digest = objects.content_hash(worker)
-    return f"{worker[: MAX_NAME_CHARS - len(digest) - 1]}-{digest}"

@@ -72,7 +72,7 @@ class Bench:
         limits = AdmissionLimits(per_address_per_s=1000, per_address_burst=1000)
         self.world = EdgeSide(token_file, limits=limits, inbox=QUICK_RETRY, writer=fold)
 
-    def slice(self, _namespace: str, _name: str) -> Object | None:
+    def slice(self, _job: Object, _name: str) -> Object | None:
         return None
 
     def find(self, key: TaskKey) -> Served | None:

@@ -49,7 +49,7 @@ class EdgeReplica(EdgeSide):
         body = wire.AssignmentBody(namespace=REF.namespace, name=REF.name, workers=grants)
         self.desired.assign(task_key(REF), {A: Assignment(task_key(REF), self.uid, 1, body)})
 
-    def slice(self, _namespace: str, _name: str) -> Object | None:
+    def slice(self, _job: Object, _name: str) -> Object | None:
         return None
 
     def find(self, _key: TaskKey) -> Served | None:

@@ -71,7 +71,7 @@ class JobApi:
     def find(self, asked: TaskKey) -> Served | None:
         return Served(KIND, ref_of(TYPE, self.object), self.object) if asked == key() else None
 
-    def slice(self, _namespace: str, name: str) -> Object | None:
+    def slice(self, _job: Object, name: str) -> Object | None:
         return self.slices.get(name)
 
     def record(self, _about: Object, event: Event) -> None:
