@@ -156,6 +156,9 @@ class Assigner:
         if observed is None:
             self._forget(ref)
             return
+        if self._observer.lacks_nodes(ref):
+            self._parked[ref] = None
+            return
         by_node = kind.assignments(observed)
         self._nodes.set(ref, by_node)
         self._sink.assign(task_key(ref), by_node)

@@ -89,9 +89,10 @@ class Caches:
         informers = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
         followed = (self._informers.get(*selection) for selection in kind.followed)
         scalers = (self._informers.get(type_) for type_ in kind.scalers)
-        # Without all nodes, a fleet would lose the workers of those that are not listed yet.
-        nodes = (self._informers.get(NODES),) if kind.node_selector is not None else ()
-        return all(informer.is_complete for informer in (*informers, *followed, *scalers, *nodes))
+        return all(informer.is_complete for informer in (*informers, *followed, *scalers))
+
+    def has_all_nodes(self) -> bool:
+        return self._informers.get(NODES).is_complete
 
     def can_plan(self, references: Iterable[ObjectRef]) -> bool:
         """Whether the stores of all types that a job refers to are complete, and the store of the

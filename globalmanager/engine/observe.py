@@ -84,6 +84,12 @@ class Observer:
         """
         return self._references.targets(ref)
 
+    def lacks_nodes(self, ref: ObjectRef) -> bool:
+        """Whether the job read nodes by their labels at its last `observe`, and the list of nodes
+        was not complete. A fleet would lose the workers of the nodes that come later.
+        """
+        return ref in self._selectors and not self.jobs.caches.has_all_nodes()
+
     # ---- which jobs a change concerns -----------------------------------------------------------
 
     def referrers(self, ref: ObjectRef) -> tuple[ObjectRef, ...]:

@@ -83,7 +83,8 @@ class JobReconciler:
             return None
         if observed.absent:  # plan again when the server serves these types
             self._parked[ref] = None
-        if not self._caches.can_plan(self._observer.references(ref)):
+        has_references = self._caches.can_plan(self._observer.references(ref))
+        if not has_references or self._observer.lacks_nodes(ref):
             self._parked[ref] = None
             return None
         return await self._plan(kind, self._with_memories(observed))

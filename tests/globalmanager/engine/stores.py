@@ -18,6 +18,7 @@ class Stores(Caches):
         self.kinds = kinds or {}
         self._stores: dict[ResourceType, Store] = {}
         self.has_namespaces = True
+        self.has_nodes = True
 
     def all_of(self, type_: ResourceType) -> Store:
         return self._stores.setdefault(type_, Store(type_))
@@ -30,6 +31,9 @@ class Stores(Caches):
 
     def can_observe(self, kind: Kind) -> bool:
         return True
+
+    def has_all_nodes(self) -> bool:
+        return self.has_nodes
 
     def is_listed(self) -> bool:
         return True

@@ -263,11 +263,11 @@ class Assigning:
 
     def __init__(self, kind: Kind = GADGET) -> None:
         self.edge = Edge()
-        stores = Stores({GADGETS: kind})
-        self.jobs = stores.all_of(GADGETS)
+        self.stores = Stores({GADGETS: kind})
+        self.jobs = self.stores.all_of(GADGETS)
         metrics = EngineMetrics(CollectorRegistry())
         settings = WorkerSettings(root_key=bytes(32))
-        observer = Observer(Jobs(stores), self.edge.contacts, settings)
+        observer = Observer(Jobs(self.stores), self.edge.contacts, settings)
         self.assigner = Assigner(observer, self.edge, metrics=metrics)
 
     def put(self, job: Object) -> None:
@@ -320,6 +320,26 @@ async def test_a_kind_that_failed_is_asked_again_though_nothing_changes() -> Non
         assigning.put(job("a", node="n1"))
         await asyncio.sleep(60)
         assert assigning.edge.nodes_of("a") == ["n1"]
+
+    await assigning.during(test)
+
+
+async def test_only_a_job_that_reads_nodes_by_label_waits_for_the_list_of_nodes() -> None:
+    kind = msgspec.structs.replace(
+        GADGET, node_selector=lambda job: {"camera": "yes"} if job.ref.name == "fleet" else {}
+    )
+    assigning = Assigning(kind)
+    assigning.stores.has_nodes = False
+
+    async def test() -> None:
+        assigning.put(job("fleet", node="n1"))
+        assigning.put(job("a", node="n1"))
+        await async_eventually("a", lambda: assigning.edge.nodes_of("a") == ["n1"])
+        assert key_of("fleet") not in assigning.edge.desired
+        assert not assigning.assigner.initially_assigned.is_set()
+        assigning.stores.has_nodes = True
+        assigning.assigner.completeness_changed()
+        await async_eventually("the fleet", lambda: assigning.edge.nodes_of("fleet") == ["n1"])
 
     await assigning.during(test)
 
