@@ -14,7 +14,7 @@ from tests.simulation.cloud import SETTINGS, SimulatedManager
 from tests.simulation.disk import Disk
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection, Network
-from tests.simulation.oracle import Oracle
+from tests.simulation.oracle import LABEL, Oracle
 from tests.simulation.transport import Weather
 from tests.simulation.world import VirtualTime
 from tests.support.manifests import manifest
@@ -91,6 +91,13 @@ class SimulatedCluster:
         template = {"spec": {"nodeName": node}}
         worker = {"hardExampleMining": {"name": mining}, "template": template}
         self.api.handle("PATCH", f"{_JOBS}/{name}", {}, {"spec": {"edgeWorker": worker}})
+
+    def create_fleet(self, name: str) -> None:
+        self.create("edgeai.io/v1alpha1 JointInferenceService", name, spec=fleet_spec())
+
+    def label(self, node: str, value: str | None) -> None:
+        labels = {"labels": {LABEL: value}}
+        self.api.handle("PATCH", f"/api/v1/nodes/{node}", {}, {"metadata": labels})
 
     def delete_job(self, name: str) -> None:
         self.api.handle("DELETE", f"{_JOBS}/{name}", {}, None)
@@ -201,6 +208,12 @@ def job_spec(node: str) -> dict[str, Any]:
         "edgeWorker": {"model": {"name": "small"}, **mining, "template": template(nodeName=node)},
         "cloudWorker": {"model": {"name": "big"}, "template": template()},
     }
+
+
+def fleet_spec() -> dict[str, Any]:
+    spec = job_spec("")
+    edge = {"template": template(), "perNode": True, "nodeSelector": {LABEL: "yes"}}
+    return {**spec, "edgeWorker": {**spec["edgeWorker"], **edge}}
 
 
 def learning_spec(nodes: Sequence[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
-from tests.simulation.rules import WEIGHTS, Rules
+from tests.simulation.rules import WEIGHTS, WITH_FLEETS, Rules, Weights
 from tests.simulation.world import BrokenInvariant, VirtualTime, is_killing
 
 RULE_EVERY: Final = (12, 36)
@@ -22,6 +22,8 @@ RULE_EVERY: Final = (12, 36)
 node has a connection for a tenth of the time. With 36 it has one for half of the time, so that long
 sequences run to their end.
 """
+FIRST_WITH_FLEETS: Final = 101
+"""The runs of this and further seeds have fleets, too."""
 LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
 SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnection are over
 ABSENT_S: Final = 100.0  # the session ends after 40 s, and the grace time after 40 s more
@@ -32,8 +34,11 @@ MAX_CALM_STEPS: Final = 50_000  # of one wait without faults; ten times as many 
 
 
 class Run:
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    """Args: weights: how often each rule is drawn"""
+
+    def __init__(self, cluster: SimulatedCluster, weights: Weights = WEIGHTS) -> None:
         self.world, self.cluster, self.rules = cluster.world, cluster, Rules(cluster)
+        self._weights = weights
 
     def step(self) -> None:
         self.world.step()
@@ -41,7 +46,7 @@ class Run:
 
     def chaos(self, steps: int, *, rule_every: int) -> None:
         """Args: rule_every: steps between two rules, on average"""
-        rules, weights = list(WEIGHTS), list(WEIGHTS.values())
+        rules, weights = list(self._weights), list(self._weights.values())
         draw = self.world.random
         for _ in range(steps):
             if draw.random() * rule_every < 1 or self.world.next_event_s() > LONG_S:
@@ -152,7 +157,8 @@ def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
     nodes = draw.choice((2, 3, 3))
     rule_every = draw.choice(RULE_EVERY)
     with quiet_python() as bugs:
-        run = Run(SimulatedCluster(VirtualTime(seed), replicas=count, nodes=nodes))
+        cluster = SimulatedCluster(VirtualTime(seed), replicas=count, nodes=nodes)
+        run = Run(cluster, WITH_FLEETS if seed >= FIRST_WITH_FLEETS else WEIGHTS)
         try:
             run.chaos(steps, rule_every=rule_every)
             run.settle()

@@ -134,7 +134,9 @@ class Controller:
         if self.ledger is not None:
             for grant in self.ledger.view.grants.values():
                 for worker in sorted(grant.workers):
-                    yield grant.uid, worker
+                    # Only a fleet has pods of the third name that each node has a grant for.
+                    if ("-node-" in worker) == worker.startswith("fleet"):
+                        yield grant.uid, worker
 
     def post(
         self, uid: Uid, worker: WorkerName, message: ProcessMessage, on_done: Callable[[], None]

@@ -63,6 +63,18 @@ MUTATIONS: Final = (
         ),
     ),
     Mutation(
+        "a slice is written whatever has become of it",
+        "I3 I4",
+        Edit(
+            "globalmanager/engine/status.py",
+            "                    await self._live.replace(CONFIG_MAPS, {**config_map, "
+            '"data": data})\n',
+            '                    names = {"name": name, "namespace": ref.namespace}\n'
+            '                    changed = {**config_map, "metadata": names, "data": data}\n'
+            "                    await self._live.replace(CONFIG_MAPS, changed)\n",
+        ),
+    ),
+    Mutation(
         "an edge acknowledges a frame before its commit",
         "I5",
         Edit(

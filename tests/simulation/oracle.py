@@ -26,17 +26,20 @@ from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from common import wire
+from edgeai.api import slices
 from edgeai.ids import TaskKey
 from globalmanager.ha.elector import LEASES
 from localcontroller.ledger.tables import NO_TASK, LedgerView
 from tests.simulation import bounds
-from tests.simulation.api import Api, Key, Object
+from tests.simulation.api import Api, Key, Object, labels_of
 from tests.simulation.claims import PublishedClaims
 from tests.simulation.cloud import SimulatedManager
 from tests.simulation.edge import Controller, Rows
 from tests.simulation.network import Connection
 from tests.simulation.world import BrokenInvariant, Process, VirtualTime
 
+LABEL: Final = "camera"
+"""The nodes with this label are those of each fleet."""
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEARNING: Final = "federatedlearningjobs.edgeai.io"
 DATASETS: Final = "datasets.edgeai.io"
@@ -248,7 +251,7 @@ class Oracle:
         job = self.job(report.uid)
         if job is None:
             return
-        entry = ((job.get("status") or {}).get("workers") or {}).get(report.worker)
+        entry = self.entries(job).get(report.worker)
         if entry is None:
             self.fail("I3", f"report of {report.worker} acknowledged, and the API has none")
         if entry["instance"] != at_cloud.ledger_id or entry["attempt"] > report.attempt:
@@ -265,6 +268,23 @@ class Oracle:
                 return object_
         return None
 
+    def entries(self, job: Object | None) -> Object:
+        """Worker -> its entry, in .status and in the slices of the job."""
+        entries = dict(((job or {}).get("status") or {}).get("workers") or {})
+        for _, config_map in self._children("configmaps", job):
+            entries |= slices.part_of(config_map)["workers"]
+        return entries
+
+    def _children(self, resource: str, job: Object | None) -> list[tuple[Key, Object]]:
+        uid = job["metadata"]["uid"] if job else None
+        return [(key, each) for key, each in self.api.of(resource) if owner_of(each) == uid]
+
+    def nodes_of(self, key: Key, job: Object) -> set[str]:
+        """The nodes that the spec of a job binds it to."""
+        if not is_fleet(job):
+            return nodes_of(key, job)
+        return {node.name for node, each in self.api.of("nodes") if LABEL in labels_of(each)}
+
     # ---- writes of the API ----------------------------------------------------------------------
 
     def _on_write(self, what: str, key: Key, old: Object | None, new: Object | None) -> None:
@@ -272,10 +292,17 @@ class Oracle:
             self.world.note(f"api {self.api.client or 'user'} {what} {key.resource} {key.name}")
         if new is not None and key.resource in ON_EDGES:
             uid = new["metadata"]["uid"]
-            self.bound[uid] |= nodes_of(key, new)
+            nodes = self.nodes_of(key, new)
+            self.bound[uid] |= nodes
             if old is not None and old["metadata"]["uid"] == uid:
                 statuses = old.get("status") or {}, new.get("status") or {}
-                self._check_status(key, *statuses, uid, nodes_of(key, new))
+                self._check_status(key, *statuses, uid, nodes)
+        if key.resource == "nodes":
+            for fleet, each in self.api.of(SERVICES):
+                self.bound[each["metadata"]["uid"]] |= self.nodes_of(fleet, each)
+        if key.resource == "configmaps" and old and new and owner_of(new):
+            parts = slices.part_of(old), slices.part_of(new)
+            self._check_entries(key, *parts, owner_of(new), set())
         if what == "ADDED" and key.resource == "deployments.apps" and new is not None:
             self._check_only_child(key, new)
         if what == "ADDED" and key.resource == "pods" and new is not None:
@@ -289,6 +316,12 @@ class Oracle:
             self.fail("I4", f"observedGeneration of {key.name} went back")
         if not ends_of(old) <= ends_of(new):
             self.fail("I4", f"{key.name} had ended as {ends_of(old)}, and is {ends_of(new)}")
+        self._check_entries(key, old, new, uid, present)
+
+    def _check_entries(
+        self, key: Key, old: Object, new: Object, uid: str, present: set[str]
+    ) -> None:
+        """As `_check_status`, for .status or a slice."""
         before = old.get("workers") or {}
         for worker, entry in (new.get("workers") or {}).items():
             known = before.get(worker)
@@ -385,7 +418,7 @@ class Oracle:
                 each["metadata"]["uid"], each["metadata"]["generation"]
             )
             for key, each in self.api.objects.items()
-            if key.resource in ON_EDGES and node in nodes_of(key, each)
+            if key.resource in ON_EDGES and node in self.nodes_of(key, each)
         }
 
     def check_converged(self, controller: Controller) -> None:
@@ -404,7 +437,7 @@ class Oracle:
             roles[owner].add(role_of(object_))
         for key, object_ in self.api.of(SERVICES):
             found = roles[object_["metadata"]["uid"]]
-            if found != {"edge", "cloud"}:
+            if found != ({"cloud"} if is_fleet(object_) else {"edge", "cloud"}):
                 self.fail("I7", f"{key.name} has Deployments for {found}")
             status = object_.get("status") or {}
             if status.get("observedGeneration") != object_["metadata"]["generation"]:
@@ -412,6 +445,11 @@ class Oracle:
 
     def check_pods(self) -> None:
         """Each job that has not ended has a pod for each worker that is not done, and no other."""
+        for key, job in self.api.of(SERVICES):
+            found = {pod.name for pod, _ in self._children("pods", job)}
+            nodes = self.nodes_of(key, job) if is_fleet(job) else ()
+            if found != {f"{key.name}-node-{node}" for node in nodes}:
+                self.fail("I7", f"{key.name} has pods {sorted(found)}, and belongs on {nodes}")
         for key, job in self.api.of(LEARNING):
             status = job.get("status") or {}
             uid = job["metadata"]["uid"]
@@ -437,7 +475,7 @@ class Oracle:
 
     def check_contact(self, node: str, *, is_connected: bool) -> None:
         for key, object_ in list(self.api.objects.items()):
-            if key.resource not in ON_EDGES or nodes_of(key, object_) != {node}:
+            if key.resource not in ON_EDGES or self.nodes_of(key, object_) != {node}:
                 continue
             if ends_of(object_.get("status") or {}):
                 continue
@@ -456,7 +494,7 @@ class Oracle:
             if row.worker.reason == NO_TASK:
                 continue  # the cloud wants no report of a task that has left; the worker is silent
             job = self.job(row.uid)
-            entry = (((job or {}).get("status") or {}).get("workers") or {}).get(row.name)
+            entry = self.entries(job).get(row.name)
             if entry is None or entry["instance"] != ledger_id:
                 self.fail("I3", f"the API has {entry} of {row.name} at {controller.name}")
             told = (entry["attempt"], entry["status"], seen_of(entry))
@@ -469,7 +507,7 @@ class Oracle:
             status = object_.get("status") or {}
             told = [
                 count_of(info)
-                for entry in (status.get("workers") or {}).values()
+                for entry in self.entries(object_).values()
                 for info in (
                     entry.get("taskInfo"),
                     *(entry.get(_ELSEWHERE) or {}).values(),
@@ -484,7 +522,7 @@ class Oracle:
         return {
             key: each["metadata"]["resourceVersion"]
             for key, each in self.api.objects.items()
-            if key.resource not in _HEARTBEATS
+            if key.resource not in _HEARTBEATS or owner_of(each)
         }
 
 
@@ -495,6 +533,10 @@ def nodes_of(key: Key, job: Object) -> set[str]:
         return {spec["nodeName"]}
     workers = [spec["edgeWorker"]] if key.resource == SERVICES else spec["trainingWorkers"]
     return {each["template"]["spec"]["nodeName"] for each in workers}
+
+
+def is_fleet(job: Object) -> bool:
+    return bool((job["spec"].get("edgeWorker") or {}).get("perNode"))
 
 
 def ends_of(status: Object) -> set[str]:

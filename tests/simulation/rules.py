@@ -1,7 +1,7 @@
 """What happens to a cluster: users, workers and faults. Each rule is one draw of the driver."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from tests.simulation.edge import Controller
 from tests.simulation.network import Connection
 from tests.simulation.oracle import EVIL, SERVICES, WorkerId, owner_of
 
+FLEETS: Final = ("fleet0", "fleet1")
 JOBS: Final = tuple(f"job{number}" for number in range(5))
 LEARNING: Final = ("learn0", "learn1")
 MINING: Final = ("IBT", "CrossEntropy")
@@ -78,6 +79,16 @@ class Rules:
         self._cluster.delete_job(name)
         self._cluster.create_job(name, self._random.choice(NODES))
 
+    def create_fleet(self) -> None:
+        self._cluster.create_fleet(self._random.choice(FLEETS))
+
+    def delete_fleet(self) -> None:
+        self._cluster.delete_job(self._random.choice(FLEETS))
+
+    def label_node(self) -> None:
+        value = self._random.choice(("yes", "yes", "yes", None))
+        self._cluster.label(self._random.choice(NODES), value)
+
     def create_learning(self) -> None:
         nodes = self._random.sample(NODES, self._random.randint(1, 2))
         self._cluster.create_learning(self._random.choice(LEARNING), nodes)
@@ -97,7 +108,8 @@ class Rules:
         if phase == "Pending":
             self._cluster.set_phase(pod, "Running")
         elif phase == "Running":
-            self._cluster.set_phase(pod, self._random.choice(("Succeeded", "Succeeded", "Failed")))
+            ends = ("Failed",) if "-node-" in pod.name else ("Succeeded", "Succeeded", "Failed")
+            self._cluster.set_phase(pod, self._random.choice(ends))
 
     def evict_pod(self) -> None:
         """Somebody deletes a pod."""
@@ -443,7 +455,8 @@ class Rules:
 
 
 # How often each rule is drawn, relative to the others.
-WEIGHTS: Final = {
+Weights = Mapping[Callable[[Rules], None], float]
+WEIGHTS: Final[Weights] = {
     Rules.create_job: 10,
     Rules.edit_job: 12,
     Rules.borrow_job: 5,
@@ -483,4 +496,13 @@ WEIGHTS: Final = {
     Rules.outrun_watches: 1.5,
     Rules.lie: 5,
     Rules.flood: 1,
+}
+WITH_FLEETS: Final[Weights] = {
+    **WEIGHTS,
+    Rules.create_job: 2,
+    Rules.recreate_job: 1,
+    Rules.create_learning: 1,
+    Rules.create_fleet: 20,
+    Rules.delete_fleet: 1,
+    Rules.label_node: 12,
 }
