@@ -96,7 +96,12 @@ class DesiredSets:
         for node in self._nodes_of.get(key, frozenset()) - desired.keys():
             self._give_up(node, key)
         for node, task in desired.items():
-            self._want(node, key, _Waiting(task, _binding(by_node[node])))
+            binding = _binding(by_node[node])
+            # One pod of a fleet changes the binding of one node in thousands, and no body.
+            if self._by_node.get(node, _NO_TASKS).get(key) == task:
+                self._bindings[node, task.uid] = binding
+            else:
+                self._want(node, key, _Waiting(task, binding))
         if desired:
             self._nodes_of[key] = frozenset(desired)
         else:
@@ -151,9 +156,6 @@ class DesiredSets:
     def _put(self, node: NodeName, key: TaskKey, task: Desired, binding: Binding) -> None:
         tasks = self._by_node.setdefault(node, {})
         before = tasks.get(key)
-        if before == task:
-            self._bindings[node, task.uid] = binding
-            return
         if before is not None and before.uid != task.uid:
             del self._bindings[node, before.uid]
         tasks[key] = task
