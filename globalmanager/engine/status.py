@@ -189,7 +189,8 @@ class StatusWriter:
     async def update_slice(
         self, ref: ObjectRef, uid: Uid, name: str, patch_of: PatchOf, *, generation: int | None
     ) -> None:
-        """As `update`, for the part of .status that a slice of the job has.
+        """As `update`, for the part of .status that a slice of the job has. The generation is that
+        of the cached job: the name of a worker in a slice names its node, so no edit moves it.
 
         Raises: Conflict also while the plan of the job has not made the slice yet
         """

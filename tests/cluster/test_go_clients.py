@@ -55,10 +55,11 @@ OWN: Final = {
     "kai.alibabacloud.com/v1alpha1/ScaleOut": "status.message",
     "sedna.io/v1alpha1/JointInferenceService": """spec.transport spec.edgeWorker.name
         spec.edgeWorker.nodeName spec.edgeWorker.workerSpec spec.edgeWorker.hardExampleAlgorithm
+        spec.edgeWorker.perNode spec.edgeWorker.nodeSelector
         spec.cloudWorker.name spec.cloudWorker.nodeName spec.cloudWorker.workerSpec
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.uploadCount status.fallbacksInARow status.fallbacksSince
-        status.answeredBeforeFallbacks status.workers""",
+        status.answeredBeforeFallbacks status.countedInSlices status.fleet status.workers""",
     "sedna.io/v1alpha1/FederatedLearningJob": """spec.transport spec.suspend
         spec.aggregationWorker.name
         spec.aggregationWorker.nodeName spec.aggregationWorker.workerSpec

@@ -88,7 +88,9 @@ def fleet_of(observed: Observed) -> Fleet | None:
     if not (spec.edge_worker.per_node if spec else pods):
         return None
     nodes = sorted(observed.nodes if spec else map(NodeName, pods))
-    states = {node: _state(pods.get(node), observed.nodes.get(node, {})) for node in nodes}
+    states: dict[str, str] = {
+        node: _state(pods.get(node), observed.nodes.get(node, {})) for node in nodes
+    }
     return Fleet(nodes, pods, states)
 
 
@@ -100,26 +102,23 @@ def condensed(observed: Observed, fleet: Fleet) -> Observed:
     names = {ref.name for ref in observed.children if ref.type == PODS}
     sample = [*fleet.in_state(*_WORST)[:_MAX_NAMED], *fleet.in_state(READY)[:1]]
     pods = {ref_of(PODS, pod): pod for node in sample if (pod := fleet.pods.get(node)) is not None}
-    others = {ref: child for ref, child in observed.children.items() if ref.type != PODS}
     rest = (pod for pod in observed.pods if pod["metadata"]["name"] not in names)
     service = observed.ref.name
-    entries: dict[str, Mapping[str, Any]] = {}
+    state = status.status_of(observed)
+    entries = {**mapping(state.get("workers"))}
     for name in (worker_name(service, FLEET, node) for node in sample):
         ref = ObjectRef(CONFIG_MAPS, observed.ref.namespace, slices.slice_name(service, name))
         # Without the counts, which are in the sums of the slices.
-        entry = {**slices.entry_of(observed.children.get(ref, {}), name), **_NO_COUNTS}
-        entries[name] = entry
-    state = status.status_of(observed)
-    both = {**mapping(state.get("workers")), **entries}
+        entries[name] = {**slices.entry_of(observed.children.get(ref, {}), name), **_NO_COUNTS}
     return msgspec.structs.replace(
         observed,
-        object={**observed.object, "status": {**state, "workers": both}},
-        children={**others, **pods},
+        object={**observed.object, "status": {**state, "workers": entries}},
+        children={**without_pods(observed).children, **pods},
         pods=(*rest, *pods.values()),
     )
 
 
-def places(fleet: Fleet) -> list[NodeName]:
+def nodes_of(fleet: Fleet) -> list[NodeName]:
     """The nodes where workers belong or run, sorted."""
     surplus = fleet.pods.keys() - fleet.states.keys()
     return sorted([*fleet.nodes, *map(NodeName, surplus)])
@@ -175,7 +174,7 @@ def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
     return {
         "active": active,
         "failed": sum(phase_of(pod) == "Failed" for pod in inactive),
-        "edgeNodes": named(places(fleet)) or None,
+        "edgeNodes": named(nodes_of(fleet)) or None,
         "fleet": {
             "nodes": len(fleet.nodes),
             **{state: counts[state] for state in (READY, *_WORST)},
@@ -197,8 +196,8 @@ def with_sums(observed: Observed) -> tuple[Observed, dict[str, Any]]:
         sums.update(_counts(slices.summary_of(config_map)))
     before = status.status_of(observed)
     # Somebody may delete a slice, and a total never falls.
-    counted = worker_status.greatest(before.get(worker_status.COUNTED_IN_SLICES), sums)
-    fields: dict[str, Any] = {worker_status.COUNTED_IN_SLICES: counted or None}
+    counts = worker_status.greatest(before.get(worker_status.COUNTED_IN_SLICES), sums)
+    fields: dict[str, Any] = {worker_status.COUNTED_IN_SLICES: counts or None}
     fields |= reachability.counted(before, {**before, **fields})
     object_ = {**observed.object, "status": {**before, **fields}}
     return msgspec.structs.replace(observed, object=object_), fields
@@ -294,5 +293,7 @@ def pod_of(observed: Observed, node: NodeName, template: Object, revision: str) 
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": {**template["spec"], "nodeName": node},
     }
-    pod = children.pod(observed, name=slices.key_of(name), role=EDGE, template=located, is_kept=True)
+    pod = children.pod(
+        observed, name=slices.key_of(name), role=EDGE, template=located, is_kept=True
+    )
     return children.without_token(pod)

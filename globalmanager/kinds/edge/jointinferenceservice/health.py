@@ -77,7 +77,9 @@ def is_available(observed: Observed, role: str) -> bool:
         return True
     # A fleet serves while one of its workers does: some node of a large fleet is always down.
     children = observed.children.items()
-    return role == EDGE and any(ref.type == PODS and pod_state.is_ready(child) for ref, child in children)
+    return role == EDGE and any(
+        ref.type == PODS and pod_state.is_ready(child) for ref, child in children
+    )
 
 
 def _deployment(observed: Observed, role: str) -> Object:

@@ -5,7 +5,6 @@ Nodes that the service refers to, or the contact to its edge. Pure and total. Th
 their order are in edgeai/api/jointinferenceservice.py.
 """
 
-from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
@@ -14,7 +13,6 @@ from edgeai.api import deletions
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec, Phase
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.status import STARTING, WAITING, Finding, Truth
-from edgeai.ids import NodeName
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.jointinferenceservice import fleet as fleets
@@ -79,32 +77,31 @@ def _conclude(
     """The plan with the computed status. `findings` are the conditions Accepted and
     ResolvedRefs.
     """
-    stored = observed
-    places: Collection[NodeName] = nodes(observed) if fleet is None else fleets.places(fleet)
-    observed, sums = fleets.with_sums(observed)
+    edge_nodes = nodes(observed) if fleet is None else fleets.nodes_of(fleet)
+    view, sums = fleets.with_sums(observed)
     if fleet is not None:
-        observed = fleets.condensed(observed, fleet)
-    running, running_phase = _with_refusal(observed, *_running(observed, fleet, findings, now))
+        view = fleets.condensed(view, fleet)
+    running, running_phase = _with_refusal(view, *_running(view, fleet, findings, now))
     acceptance = findings[0]
     is_accepted = acceptance.truth is Truth.TRUE
     # The phase Invalid shows a wrong spec in `kubectl get`, also while the workers of the last
     # valid spec run. Condition Running still says that they do.
-    phase = sedna.phase(observed, running_phase if is_accepted else Phase.INVALID)
-    failed = sedna.failed(observed, phase, because=running if is_accepted else acceptance)
-    cloud = reachability.reachability(observed, now)
-    numbers = {**health.numbers(observed), **sums, **cloud.fields}
+    phase = sedna.phase(view, running_phase if is_accepted else Phase.INVALID)
+    failed = sedna.failed(view, phase, because=running if is_accepted else acceptance)
+    cloud = reachability.reachability(view, now)
+    numbers = {**health.numbers(view), **sums, **cloud.fields}
     conclusion = lifecycle.conclude(
-        observed,
+        view,
         now,
         findings=[*findings, running, *cloud.findings, *failed],
         phase=phase,
-        nodes=places,
-        fields={**numbers, **fleets.status_fields(observed, fleet)},
-        examination=health.examine(observed, now),
+        nodes=edge_nodes,
+        fields={**numbers, **fleets.status_fields(view, fleet)},
+        examination=health.examine(view, now),
         stages=stages,
         timers=timers.add(cloud.check_in_s),
     )
-    return conclusion if fleet is None else fleets.paced(stored, conclusion, now)
+    return conclusion if fleet is None else fleets.paced(observed, conclusion, now)
 
 
 def _running(
