@@ -22,7 +22,11 @@ from tests.support.waiting import eventually
 
 CALM_S: Final = 5.0
 # As deploy/containers sets it for the GlobalManager.
-AS_DEPLOYED: Final = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+AS_DEPLOYED: Final = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "PYTHONOPTIMIZE": "2",
+}
 
 
 @contextmanager
