@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from edgeai import extras
 from edgeai.cli import interrupts, options, system
@@ -27,13 +28,42 @@ if TYPE_CHECKING:
     from edgeai.cli.environment import Environment
     from edgeai.cli.status import RenderableType, Status
 
+_OF_CLUSTER = ("--kubeconfig", "--context", "--namespace", "-n", "--state-dir", "-o", "--output")
+
+
+def in_order(words: list[str]) -> list[str]:
+    """The words of a command line with the options of a cluster behind the command, where typer
+    wants them: "-n team get" -> "get -n team".
+    """
+    end = 0
+    while end < len(words) and words[end].startswith("-"):
+        name, has_value, _ = words[end].partition("=")
+        if name in _OF_CLUSTER:
+            end += 1 if has_value else 2
+        elif name in ("-A", "--all-namespaces") or name[:2] in ("-n", "-o"):
+            end += 1
+        else:
+            break
+    return [*words[end : end + 1], *words[:end], *words[end + 1 :]]
+
+
+class Commands(TyperGroup):
+    """Commands, before which the options of a cluster may stand, also where a shell completes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, in_order(args))
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     help="Run edgeai on this machine, look at it, and watch the demos.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-demo = typer.Typer(no_args_is_help=True, help="Watch a job kind at work, on real data.")
+demo = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Watch a job kind at work, on real data."
+)
 app.add_typer(demo, name="demo")
 job_commands.register(app)
 app.command()(credentials)
@@ -332,34 +362,13 @@ def _imports() -> Iterator[None]:
         yield
 
 
-_OF_CLUSTER = ("--kubeconfig", "--context", "--namespace", "-n", "--state-dir", "-o", "--output")
-
-
-def in_order(words: list[str]) -> list[str]:
-    """The words of a command line with the options of a cluster behind the command, where typer
-    wants them: "-n team get" -> "get -n team".
-    """
-    end = 0
-    while end < len(words) and words[end].startswith("-"):
-        name, has_value, _ = words[end].partition("=")
-        if name in _OF_CLUSTER:
-            end += 1 if has_value else 2
-        elif name in ("-A", "--all-namespaces") or name[:2] in ("-n", "-o"):
-            end += 1
-        else:
-            break
-    command, options_ = words[end:], words[:end]
-    place = command.index("--") if "--" in command else len(command)
-    return [*command[:place], *options_, *command[place:]]
-
-
 def main() -> None:
     """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
     interrupts.exit_on_signals()
     _print_warnings()
     try:
         with options.checked_output():
-            app(args=in_order(sys.argv[1:]))
+            app()
     except (EdgeAIError, ClusterError) as error:
         # The text may be of a server, a plugin or a tenant. Only our own lines end.
         typer.echo("\n".join(map(printable, f"edgeai: {error}".split("\n"))), err=True)

@@ -78,6 +78,12 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
     return completion.job_names(context, incomplete)
 
 
+def worker_names(context: typer.Context, incomplete: str) -> list[str]:
+    from edgeai.cli.jobs import completion
+
+    return completion.worker_names(context, incomplete)
+
+
 Job = Annotated[
     list[str],
     typer.Argument(

@@ -77,13 +77,16 @@ class _Source(msgspec.Struct, frozen=True):
         return LogLine(worker=self.worker, node=node, time="", text=text, is_notice=True)
 
 
-def has_worker(pod: Object, worker: str) -> bool:
-    """Whether a user means this pod: by its name, the end of its name, its role, or the name by
-    which its worker reports. "" means every pod.
-    """
-    name = str(pod["metadata"]["name"])
+def worker_words(pod: Object) -> set[str]:
+    """The words that mean this pod: its name, its role, the name by which its worker reports."""
     labels = (label_of(pod, LABEL_ROLE), label_of(pod, LABEL_WORKER))
-    return not worker or name == worker or name.endswith(f"-{worker}") or worker in labels
+    return {word for word in (str(pod["metadata"]["name"]), *labels) if word}
+
+
+def has_worker(pod: Object, worker: str) -> bool:
+    """Whether a user means this pod, also by the end of its name. "" means every pod."""
+    is_end = str(pod["metadata"]["name"]).endswith(f"-{worker}")
+    return not worker or is_end or worker in worker_words(pod)
 
 
 async def read_logs(

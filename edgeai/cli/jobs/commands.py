@@ -102,7 +102,12 @@ def logs(
     cluster: Cluster,
     job: Job,
     worker: Annotated[
-        str, typer.Option("--worker", help="only pods with this name, end of a name, or role")
+        str,
+        typer.Option(
+            "--worker",
+            help="only pods with this name, end of a name, or role",
+            autocompletion=options.worker_names,
+        ),
     ] = "",
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="keep printing until the job ends, or Ctrl-C")

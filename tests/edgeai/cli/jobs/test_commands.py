@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from edgeai.api.model import ModelSpec
+from edgeai.api.objects import LABEL_ROLE
 from edgeai.api.resources import (
     DEPLOYMENTS,
     NAMESPACES,
     NODES,
+    PODS,
     REPLICASETS,
     SERVICES,
     Object,
@@ -324,31 +326,53 @@ async def test_the_status_comes_from_the_api_where_there_is_no_rest(
     assert [each["connected"] for each in told["nodes"]] == [False, False]
 
 
-async def test_completion_knows_the_commands_and_the_jobs(
+COMPLETIONS: Final = {
+    "edgeai de": "delete demo describe",
+    "edgeai logs di": "digits",
+    "edgeai get j": "ji jis",
+    "edgeai delete mdl d": "dog",
+    "edgeai -n other -o json de": "delete demo describe",
+    "edgeai -n default logs di": "digits",
+    "edgeai -n other logs di": "",
+    "edgeai logs digits ": "--worker",
+    "edgeai logs jis digits ": "--worker",
+    "edgeai describe digits ": "",
+    "edgeai logs digits --worker ": "digits-edge-1-a edge",
+    "edgeai -n default logs jis digits --worker digits-": "digits-edge-1-a",
+    "edgeai logs none --worker ": "",
+    "edgeai -o json demo jo": "joint-inference",
+}
+"""What stands before the cursor -> what may follow."""
+
+
+async def test_completion_knows_the_commands_the_jobs_and_their_workers(
     cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
-    await service(client, run)
+    await with_pod(client, await service(client, run))
+    labels = {"metadata": {"labels": {LABEL_ROLE: "edge"}}}
+    await client.kube.merge_patch(ObjectRef(PODS, "default", "digits-edge-1-a"), labels)
     await client.apply(Model.of("dog", ModelSpec(url="/a")))  # no job
-    answer = await asyncio.to_thread(completed, "edgeai de", 1, cluster.kubeconfig)
-    assert sorted(answer.split()) == ["delete", "demo", "describe"]
-    answer = await asyncio.to_thread(completed, "edgeai logs di", 2, cluster.kubeconfig)
-    assert answer.split() == ["digits"]
-    answer = await asyncio.to_thread(completed, "edgeai get j", 2, cluster.kubeconfig)
-    assert answer.split() == ["ji", "jis"]
-    answer = await asyncio.to_thread(completed, "edgeai delete mdl d", 3, cluster.kubeconfig)
-    assert answer.split() == ["dog"]
+    answers = await asyncio.gather(*(completed(line, cluster) for line in COMPLETIONS))
+    assert dict(zip(COMPLETIONS, answers, strict=True)) == COMPLETIONS
     await cluster.stop()
-    answer = await asyncio.to_thread(completed, "edgeai logs di", 2, cluster.kubeconfig)
-    assert answer.split() == []
+    assert await completed("edgeai logs di", cluster) == ""
 
 
-def completed(line: str, word: int, kubeconfig: Path) -> str:
-    words = {"_EDGEAI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+async def completed(line: str, cluster: LocalApi) -> str:
+    """What bash would offer, in its order."""
+    environment = {
+        **os.environ,
+        "_EDGEAI_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(line.count(" ")),
+        "KUBECONFIG": str(cluster.kubeconfig),
+    }
     command = str(Path(sys.executable).parent / "edgeai")
-    environment = {**os.environ, **words, "KUBECONFIG": str(kubeconfig)}
-    done = subprocess.run([command], env=environment, capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, [command], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
-    return done.stdout
+    return " ".join(sorted(done.stdout.split()))
 
 
 async def test_a_log_is_followed_until_ctrl_c(

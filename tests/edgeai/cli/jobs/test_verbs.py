@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
-from edgeai.cli.main import in_order
+from edgeai.cli.main import app, in_order
 from edgeai.client import AsyncClient, JointInferenceService, PyTorchJob
 from edgeai.kube.errors import NotFound
 from tests.edgeai.cli.jobs.conftest import Run
@@ -266,7 +267,6 @@ async def test_an_object_that_stays_is_waited_for_to_the_deadline(
     [
         ("-n team get jis", "get jis -n team"),
         ("--context=a -A -o json get", "get --context=a -A -o json"),
-        ("--kubeconfig f demo joint-inference", "demo joint-inference --kubeconfig f"),
         ("get -n team", "get -n team"),
         ("-nteam -ojson get", "get -nteam -ojson"),
         ("-n team get -- jis", "get -n team -- jis"),
@@ -277,6 +277,11 @@ async def test_an_object_that_stays_is_waited_for_to_the_deadline(
 )
 def test_options_may_stand_before_the_command(line: str, ordered: str) -> None:
     assert in_order(line.split()) == ordered.split()
+
+
+@pytest.mark.parametrize("line", ["-o json demo joint-inference --help", "-n team get --help"])
+def test_options_before_the_command_are_those_of_the_command(line: str) -> None:
+    assert CliRunner().invoke(app, line.split()).exit_code == 0
 
 
 async def test_a_context_is_used_by_its_name(
