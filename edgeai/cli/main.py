@@ -1,10 +1,10 @@
 """Entry point of the `edgeai` command."""
 
-import contextlib
+import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -102,6 +102,7 @@ def up(
 
     running = environment.find(state_dir)
     if running is None:
+        _need("local")
         number = len(system.EDGES) if edges is None else edges
         running = environment.up(state_dir, edges=tuple(f"edge{n}" for n in range(number)))
     else:
@@ -311,8 +312,9 @@ def demo_joint_inference(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
-    with _imports():
-        from edgeai.demo.joint_inference import story as joint_inference
+    _need("demo", "sklearn")
+    from edgeai.demo.joint_inference import story as joint_inference
+
     raise typer.Exit(
         joint_inference.run(output, verbose=verbose, keep=keep, isolated_edges=isolated_edges)
     )
@@ -325,8 +327,9 @@ def demo_federated_learning(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
-    with _imports():
-        from edgeai.demo.federated_learning import story as federated_learning
+    _need("demo", "sklearn")
+    from edgeai.demo.federated_learning import story as federated_learning
+
     raise typer.Exit(federated_learning.run(output, verbose=verbose, isolated_edges=isolated_edges))
 
 
@@ -340,26 +343,26 @@ def demo_distributed_training(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one network in three processes with PyTorch. One process is killed during training."""
-    with _imports():
-        from edgeai.demo.distributed_training import story as distributed_training
+    _need("demo", "sklearn")
+    from edgeai.demo.distributed_training import story as distributed_training
+
     raise typer.Exit(distributed_training.run(output, verbose=verbose, python=python))
 
 
 @demo.command("elastic-training")
 def demo_elastic_training(verbose: Verbose = False, output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed during training."""
-    with _imports():
-        from edgeai.demo.elastic_training import story as elastic_training
+    _need("demo", "sklearn")
+    from edgeai.demo.elastic_training import story as elastic_training
+
     raise typer.Exit(elastic_training.run(output, verbose=verbose))
 
 
-@contextlib.contextmanager
-def _imports() -> Iterator[None]:
-    """The imports of a demo, late, because scikit-learn loads more slowly than the command."""
-    with extras.required("edgeai", "demo"):
-        import sklearn  # noqa: F401  # most demos import it once their cluster runs
-
-        yield
+def _need(extra: str, *more: str) -> None:
+    """End with the extra to install, before anything of a local cluster starts."""
+    with extras.required("edgeai", extra):
+        for library in ("jsonpatch", "obstore", "uvloop", *more):
+            importlib.import_module(library)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import sys
 from edgeai.errors import SettingsError
 from edgeai.extras import required
 
-with required("localcluster", "cli"):
+with required("localcluster", "local"):
     from common import logs, settings
     from edgeai.localcluster.cluster import Cluster, ClusterSettings
     from edgeai.localcluster.errors import ClusterError, StateError

@@ -1,6 +1,7 @@
 """What `pip install edgeai` brings, with which extra, in a Python that has no checkout."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -15,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.edgeai.cli.test_json_everywhere import COMMANDS
+from tests.edgeai.test_import import IMPORT_ALL
 from tests.system.demos import Demo, left_of
 
 CHECKOUT: Final = Path(__file__).parents[2]
@@ -97,7 +99,7 @@ PROGRAMS = [
     *((name, "cli") for name in COMMANDS),
     ("python -m edgeai status", "cli"),
     ("kubectl-edgeai status", "cli"),
-    ("python -m edgeai.localcluster --state-dir state", "cli"),
+    ("python -m edgeai.localcluster --state-dir state", "local"),
     ("globalmanager --help", "manager"),
     ("python -m globalmanager --help", "manager"),
     ("localcontroller --help", "edge"),
@@ -150,15 +152,81 @@ def test_a_program_names_the_extra_that_is_missing(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("demo", [name for name in COMMANDS if name.startswith("edgeai demo ")])
-def test_a_demo_names_its_extra_before_it_starts_anything(
-    with_command: WheelVenv, demo: str
+def test_the_command_needs_its_extra_alone(with_command: WheelVenv) -> None:
+    done = with_command.run("python", "-c", IMPORT_ALL, "edgeai.cli")
+    assert done.returncode == 0, done.stderr
+    done = with_command.run("edgeai", "down", "-o", "json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{\n  "stopped": false\n}\n', "")
+
+
+@pytest.mark.parametrize(
+    ("program", "extra"),
+    [
+        ("edgeai up", "local"),
+        *((name, "demo") for name in COMMANDS if name.startswith("edgeai demo ")),
+    ],
+)
+def test_the_local_cluster_names_its_extra_before_anything_starts(
+    with_command: WheelVenv, program: str, extra: str
 ) -> None:
-    done = with_command.run(*demo.split())
+    done = with_command.run(*program.split())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "edgeai: sklearn is missing; install it with: pip install 'edgeai[demo]'\n"
+        f"edgeai: jsonpatch is missing; install it with: pip install 'edgeai[{extra}]'\n"
     )
+    assert not left_of(with_command.home)
+
+
+INSTALLS: Final = re.findall(
+    r"^\| `edgeai(?:\[(\w+)\])?` \| (\d+) \| .* \| (.*) \|$",
+    (CHECKOUT / "docs" / "install.md").read_text(),
+    re.MULTILINE,
+)
+"""Of the page's table: extra, megabytes, what the extra names."""
+
+
+def test_the_page_lists_every_extra_of_users(wheel: Path) -> None:
+    extras = {*(of_wheel(wheel).metadata.get_all("Provides-Extra") or ())}
+    assert {"", *extras} - {"build", "dev", "traces"} == {extra for extra, _, _ in INSTALLS}
+
+
+@pytest.mark.parametrize(("extra", "megabytes", "names"), INSTALLS)
+def test_an_install_brings_what_the_page_lists_and_weighs_no_more(
+    wheel: Path, extra: str, megabytes: str, names: str
+) -> None:
+    own = of_wheel(wheel)
+    requirements = [Requirement(text) for text in own.requires or ()]
+    direct = [one for one in requirements if _is_of(extra, one)]
+    libraries = {canonicalize_name(one.name) for one in direct} - {"edgeai"}
+    assert {*libraries, *(f"[{each}]" for one in direct for each in one.extras)} == {
+        *names.split(", ")
+    }
+    files = zipfile.ZipFile(wheel).infolist()
+    total = sum(file.file_size for file in files) + sum(
+        sum(path.stat().st_size for path in _files_of(distribution))
+        for distribution in _closure(own, frozenset({extra} - {""}))
+    )
+    assert 0.8 * int(megabytes) < total / 1e6 < int(megabytes)
+
+
+def of_wheel(wheel: Path) -> metadata.Distribution:
+    (directory,) = (
+        each for each in zipfile.Path(wheel).iterdir() if each.name.endswith(".dist-info")
+    )
+    return metadata.PathDistribution(directory)  # type: ignore[arg-type]  # as its own docs do
+
+
+def _is_of(extra: str, requirement: Requirement) -> bool:
+    if requirement.marker is None:
+        return not extra
+    return bool(extra) and requirement.marker.evaluate({"extra": extra})
+
+
+def _files_of(distribution: metadata.Distribution) -> Iterator[Path]:
+    for file in distribution.files or ():
+        path = Path(str(distribution.locate_file(file)))
+        if path.exists() and file.parts[0] != "..":
+            yield path
 
 
 def test_a_demo_runs_without_a_checkout(with_demos: WheelVenv) -> None:
