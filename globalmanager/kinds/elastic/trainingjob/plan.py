@@ -135,6 +135,8 @@ def _living(job: ElasticSnapshot) -> Plan:
         stages, timers = changes.living_job_changes(
             job, decision.state, scaling, host_list, may_launch=decision.may_launch
         )
+    if decision.state is JobState.RUNNING:
+        phases.follow_joining(job, scaling.table, host_list.hosts)
     stall_timers = stall.stall(job, scaling.table, scaling.problem)
     for more in (decision.timers, replacements.timers, scaling.timers, stall_timers):
         timers = timers.add(*more.waits_s)

@@ -125,8 +125,21 @@ def test_a_replaced_worker_leaves_the_list_before_its_successor_comes() -> None:
     world.pods_become("Running", worker(2)).settle(at(21))
     assert world.status["currentWorkers"] == [worker(0)]
     assert world.plan(at(21)).requeue_after_s == pytest.approx(9.0)
+    joining = world.condition("Running")
+    assert (joining["status"], joining["reason"]) == ("True", "TrainingJobWorkersJoining")
+    assert joining["message"].endswith(f"Its launcher gets within seconds: {worker(2)}")
     world.settle(at(31))
     assert world.status["currentWorkers"] == [worker(0), worker(2)]
+    assert world.condition("Running")["reason"] == "TrainingJobRunning"
+
+
+def test_a_job_that_begins_to_scale_does_not_say_for_long_who_joins() -> None:
+    world = running()
+    world.pods_become("Failed", worker(1), **EVICTED).settle(at(20))
+    world.pods_become("Running", worker(2)).settle(at(21))
+    world.scale_out(1).settle(at(22))
+    assert world.condition("Running")["reason"] == "TrainingJobRunning"
+    assert world.status["phase"] == world.status["conditions"][-1]["type"] == "Scaling"
 
 
 def test_an_index_is_never_used_twice_even_when_the_highest_worker_was_replaced() -> None:
