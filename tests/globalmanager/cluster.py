@@ -93,6 +93,11 @@ class LocalApi:
         assert self._server is not None
         self._server.api.log_source = source
 
+    @property
+    def watches(self) -> int:
+        """How many are open, those of the collector included."""
+        return len(self._store.watches)
+
     async def stop(self) -> None:
         if self._server is None:
             return

@@ -322,25 +322,29 @@ async def test_answers_that_nobody_reads_hold_up_the_next_request(node: Served) 
 
 
 async def test_the_last_answer_has_time_to_be_read() -> None:
-    async with serving(linger_s=0.1) as node, node.client() as client:
+    async with serving(linger_s=0.01) as node, node.client() as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         client.send(request("/large", "Connection: close"))
-        await async_eventually("the answer", lambda: node.api.ended)
-        await asyncio.sleep(0.5)
+        await after_linger(node)
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert len((await client.answer())[2]) == 8_000_000
 
 
-async def test_an_early_answer_can_be_read_while_the_body_is_not_whole(node: Served) -> None:
-    async with node.client() as client:
+async def test_an_early_answer_can_be_read_while_the_body_is_not_whole() -> None:
+    async with serving(linger_s=0.01) as node, node.client() as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         client.send(request("/large", "Content-Length: 9", method="POST") + b"half")
-        await async_eventually("the answer", lambda: node.api.ended)
-        await asyncio.sleep(0.5)  # longer than the server waits once all is sent
+        await after_linger(node)
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert len((await client.answer())[2]) == 8_000_000
         client.send(b" more" + request("/early"))
         assert await client.status() == 403
+
+
+async def after_linger(node: Served) -> None:
+    """Until later than the server waits once an answer is sent."""
+    await async_eventually("the answer", lambda: node.api.ended)
+    await asyncio.sleep(3 * node.server.linger_s)
 
 
 async def test_an_empty_line_before_a_request_is_ignored(node: Served) -> None:

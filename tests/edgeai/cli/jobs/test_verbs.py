@@ -16,6 +16,7 @@ from tests.edgeai.cli.jobs.conftest import Run
 from tests.edgeai.cli.jobs.test_commands import SERVICE
 from tests.edgeai.client.conftest import condition, tell
 from tests.globalmanager.cluster import LocalApi
+from tests.support.waiting import async_eventually
 
 TRAINING: Final = """
 apiVersion: kubeflow.org/v1
@@ -201,11 +202,12 @@ async def test_a_change_is_for_the_job_that_was_found_and_for_no_other(
 
 @pytest.mark.parametrize(("type_", "code"), [("Succeeded", 0), ("Failed", 1)])
 async def test_a_wait_ends_with_the_result_of_the_job(
-    type_: str, code: int, client: AsyncClient, run: Run
+    type_: str, code: int, cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
     made = await submitted(client, run)
+    before = cluster.watches
     waiting = asyncio.create_task(run("wait", "mnist", "--timeout-s", "60"))
-    await asyncio.sleep(1)  # the command may open its watch; if not, it finds the end at once
+    await async_eventually("the watch of the command", lambda: cluster.watches > before)
     assert not waiting.done()
     await tell(client, made.ref, condition(type_, "True", "Because"))
     answer = await waiting
