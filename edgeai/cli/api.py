@@ -12,6 +12,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -20,6 +21,8 @@ from edgeai.errors import EdgeAIError
 
 Object = dict[str, Any]
 DEADLINE_S: Final = 10.0
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 
 
 class ApiError(EdgeAIError):
@@ -43,11 +46,13 @@ class Api:
     Args:
         url: URL of the API server, like "http://127.0.0.1:41234"
         token: bearer token
+        deadline_s: of an answer
     """
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, *, deadline_s: float = DEADLINE_S) -> None:
         self.url, self.token = url, token
         self._address = urllib.parse.urlsplit(url).netloc
+        self._deadline_s = deadline_s
 
     @classmethod
     def from_kubeconfig(cls, path: Path) -> "Api":
@@ -56,7 +61,7 @@ class Api:
         return cls(server, config["users"][0]["user"]["token"])
 
     def get(self, path: str) -> Object:
-        return self._request("GET", path)
+        return self.request("GET", path)
 
     def find(self, path: str) -> Object | None:
         """The object at `path`; None if there is no such object."""
@@ -67,24 +72,23 @@ class Api:
                 raise
             return None
 
-    def create(self, collection: str, object_: Object) -> Object:
-        return self._request("POST", collection, object_)
+    def create(self, object_: Object) -> Object:
+        return self.request("POST", collection_of(object_), object_)
 
     def apply(self, object_: Object) -> Object:
         """Create the object, or replace the existing object with the same name."""
-        collection = collection_of(object_)
-        path = f"{collection}/{object_['metadata']['name']}"
+        path = path_of(object_)
         current = self.find(path)
         if current is None:
-            return self.create(collection, object_)
+            return self.create(object_)
         version = {"resourceVersion": current["metadata"]["resourceVersion"]}
-        return self._request(
+        return self.request(
             "PUT", path, {**object_, "metadata": {**object_["metadata"], **version}}
         )
 
     def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
         """Apply a JSON merge patch to the object at `path`. Returns: the new object"""
-        return self._request("PATCH", path, patch, "application/merge-patch+json")
+        return self.request("PATCH", path, patch, content_type=MERGE_PATCH)
 
     def delete(self, path: str, *, propagation: str = "") -> None:
         """Delete the object at `path`. Do nothing if there is no such object.
@@ -94,7 +98,7 @@ class Api:
         """
         query = f"?propagationPolicy={propagation}" if propagation else ""
         try:
-            self._request("DELETE", path + query)
+            self.request("DELETE", path + query)
         except ApiError as error:
             if error.code != http.client.NOT_FOUND:
                 raise
@@ -118,15 +122,18 @@ class Api:
             body = response.read().decode(errors="replace")
         return body.splitlines() if response.status == http.client.OK else []
 
-    def _request(
+    def request(
         self,
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        *,
+        content_type: str = JSON,
     ) -> Object:
+        """Raises: ApiError with the words of the API server; ApiUnreachable"""
         data = None if body is None else json.dumps(body)
-        with self._reachable(), self._sent(method, path, data, content_type) as response:
+        headers = {"Content-Type": content_type}
+        with self._reachable(), self._sent(method, path, data, headers) as response:
             answer: Object = json.loads(response.read() or b"{}")
         if response.status >= http.client.BAD_REQUEST:
             raise ApiError(method, path, response.status, answer.get("message", ""))
@@ -137,19 +144,22 @@ class Api:
         self,
         method: str,
         path: str,
-        data: str | None = None,
-        content_type: str = "application/json",
+        data: Any = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
         *,
-        timeout_s: float = DEADLINE_S,
+        timeout_s: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """The answer to a request. Raises: OSError, HTTPException"""
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        own = {"Authorization": f"Bearer {self.token}", "Accept": JSON, "Content-Type": JSON}
+        with self._connected(timeout_s or self._deadline_s) as connection:
+            connection.request(method, path, body=data, headers={**own, **headers})
+            yield connection.getresponse()
+
+    @contextlib.contextmanager
+    def _connected(self, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
         connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
         with contextlib.closing(connection):
-            connection.request(
-                method, path, body=data, headers=headers | {"Content-Type": content_type}
-            )
-            yield connection.getresponse()
+            yield connection
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:

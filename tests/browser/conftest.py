@@ -40,7 +40,7 @@ def create(running: Environment, object_: Object) -> str:
     console of the browser. Returns: the path of its page
     """
     collection = collection_of(object_)
-    running.api.create(collection, object_)
+    running.api.create(object_)
     group, plural = collection.split("/")[2], collection.rsplit("/", 1)[1]
     metadata = object_["metadata"]
     path = f"/jobs/{plural}.{group}/{metadata['namespace']}/{metadata['name']}"

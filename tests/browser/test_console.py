@@ -66,7 +66,7 @@ def violations(page: Any) -> list[str]:
 def test_an_open_page_shows_what_comes_and_goes(visitor: Visitor, running: Environment) -> None:
     visitor.go("/jobs?q=newcomer")
     collection = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
-    running.api.create(collection, joint_inference("newcomer"))
+    running.api.create(joint_inference("newcomer"))
     link = visitor.page.get_by_role("link", name="default/newcomer")
     link.wait_for()
     running.api.delete(f"{collection}/newcomer")
@@ -272,7 +272,7 @@ def test_focus_stays_while_the_page_changes(visitor: Visitor, running: Environme
     link = visitor.page.get_by_role("link", name="default/digits")
     link.focus()
     collection = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
-    running.api.create(collection, joint_inference("another"))
+    running.api.create(joint_inference("another"))
     visitor.page.get_by_role("link", name="default/another").wait_for()
     running.api.delete(f"{collection}/another")
     assert visitor.page.evaluate("document.activeElement.textContent") == "default/digits"

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from edgeai.cli import environment
-from edgeai.cli.api import Object, collection_of
+from edgeai.cli.api import Object
 from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
 from edgeai.cli.system import CLOUD
@@ -67,7 +67,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
 
 def _create(running: Environment, objects: list[Object]) -> None:
     for object_ in objects:
-        running.api.create(collection_of(object_), object_)
+        running.api.create(object_)
 
 
 def _joint_inference(files: Path) -> list[Object]:

@@ -14,12 +14,10 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from edgeai.cli.api import ApiError, Object, collection_of
+from edgeai.cli.api import JSON, Api, ApiError, Object, collection_of
 
 DEADLINE_S: Final = 20.0
-JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
@@ -79,11 +77,13 @@ class Stream:
         return events
 
 
-class Client:
-    """Args:
-    url: like "https://127.0.0.1:41234"
-    context: of TLS; None for plain HTTP
-    deadline_s: of an answer, and of the next event of a watch
+class Client(Api):
+    """The command's client, which returns whole answers too, watches, and speaks TLS.
+
+    Args:
+        url: like "https://127.0.0.1:41234"
+        context: of TLS; None for plain HTTP
+        deadline_s: of an answer, and of the next event of a watch
     """
 
     def __init__(
@@ -94,24 +94,10 @@ class Client:
         context: ssl.SSLContext | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        self.url = url
+        super().__init__(url, token, deadline_s=deadline_s)
         self.context = context
-        self._token = token
-        self._deadline_s = deadline_s
 
     # ---- objects -------------------------------------------------------------------------------
-
-    def get(self, path: str) -> Object:
-        return self.request("GET", path)
-
-    def find(self, path: str) -> Object | None:
-        """The object, or None when there is none."""
-        try:
-            return self.get(path)
-        except ApiError as error:
-            if error.code != http.client.NOT_FOUND:
-                raise
-            return None
 
     def list(self, path: str) -> list[Object]:
         items: list[Object] = self.get(path)["items"]
@@ -125,16 +111,6 @@ class Client:
         """Objects of v1 without anything but a name: Namespaces or Nodes."""
         for name in names:
             self.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
-
-    def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
-        """JSON merge patch."""
-        return self.request("PATCH", path, patch, content_type=MERGE_PATCH)
-
-    def delete(self, path: str, *, propagation: str = "") -> None:
-        """Gone already is success. Args: propagation: "Foreground", "Background" or "Orphan" """
-        query = f"?propagationPolicy={propagation}" if propagation else ""
-        if self.find(path) is not None:
-            self.request("DELETE", path + query)
 
     def request(
         self,
@@ -199,29 +175,19 @@ class Client:
     @contextmanager
     def persistent(self) -> Iterator["Client"]:
         """The same client, with one connection for all requests."""
-        with self._connected() as connection:
+        with self._connected(self._deadline_s) as connection:
             yield _PersistentClient(self, connection)
 
     @contextmanager
-    def _sent(
-        self, method: str, target: str, data: Any, headers: Mapping[str, str]
-    ) -> Iterator[http.client.HTTPResponse]:
-        with self._connected() as connection:
-            authorized = {"Authorization": f"Bearer {self._token}", **headers}
-            connection.request(method, target, body=data, headers=authorized)
-            yield connection.getresponse()
-
-    @contextmanager
-    def _connected(self) -> Iterator[http.client.HTTPConnection]:
-        address = urlsplit(self.url).netloc
+    def _connected(self, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
         if self.context is None:
-            connection = http.client.HTTPConnection(address, timeout=self._deadline_s)
-        else:
-            connection = http.client.HTTPSConnection(
-                address, timeout=self._deadline_s, context=self.context
-            )
-        with closing(connection):
-            yield connection
+            with super()._connected(timeout_s) as connection:
+                yield connection
+            return
+        address = urlsplit(self.url).netloc
+        tls = http.client.HTTPSConnection(address, timeout=timeout_s, context=self.context)
+        with closing(tls):
+            yield tls
 
 
 class _PersistentClient(Client):
@@ -230,7 +196,7 @@ class _PersistentClient(Client):
         self._connection = connection
 
     @contextmanager
-    def _connected(self) -> Iterator[http.client.HTTPConnection]:
+    def _connected(self, _timeout_s: float) -> Iterator[http.client.HTTPConnection]:
         yield self._connection
 
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from edgeai.cli import environment, system
-from edgeai.cli.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from tests.support.waiting import eventually
 from tests.ways import table
@@ -51,7 +51,7 @@ class BrokenJobs:
         Args: cases: in the order of their turns
         """
         for node in (table.IDLE_NODE, table.TAINTED_NODE, table.FULL_NODE):
-            self.running.api.create("/api/v1/nodes", _node(node))
+            self.running.api.create(_node(node))
         self._stop_local_controller(table.SILENT_NODE)
         slow = [case for case in cases if case[0].after_s]
         self._later = iter([case for case in cases if not case[0].after_s])
@@ -64,9 +64,10 @@ class BrokenJobs:
         made = self._drafts[name_of(case)] = draft(kind, namespace, self._place)
         way.spoil(made)
         api = self.running.api
-        api.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": made.labels}})
+        metadata = {"name": namespace, "labels": made.labels}
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         for object_ in (*made.before, made.object):
-            api.create(collection_of(object_), object_)
+            api.create(object_)
         self._began_s[name_of(case)] = time.monotonic()
 
     def _stop_local_controller(self, node: str) -> None:
@@ -156,6 +157,8 @@ def _node(name: str) -> Object:
     }
     taint = taints.get(name)
     return {
+        "apiVersion": "v1",
+        "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "spec": {"taints": [taint] if taint else []},
     }

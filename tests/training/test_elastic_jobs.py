@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgeai.cli.api import Object, collection_of, path_of
+from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, worker
 from tests.support.waiting import eventually
@@ -32,7 +32,7 @@ def submit(running: Environment) -> Iterator[Any]:
             launcher,
         ]
         replicas["worker"]["template"]["spec"]["containers"][0]["command"] = WAITS
-        made.append(running.api.create(collection_of(job), job))
+        made.append(running.api.create(job))
         return made[-1]
 
     yield create
@@ -98,12 +98,12 @@ def test_a_job_scales_with_a_script_and_lets_a_busy_worker_finish(
 
     env = [{"name": "TOKEN", "value": "a 'secret'"}]
     out = scaler("ScaleOut", {"toAdd": {"count": 1}, "script": str(script), "env": env})
-    running.api.create(collection_of(out), out)
+    running.api.create(out)
     wait_for_status(running, out, {"phase": "ScaleSucceeded", "addPods": [worker(2)]})
     assert told.read_text() == f"{worker(2)}:1 a 'secret'\n"
 
     scale_in = scaler("ScaleIn", {"toDelete": {"podNames": [worker(1)]}, "timeout": 300})
-    running.api.create(collection_of(scale_in), scale_in)
+    running.api.create(scale_in)
     left = [worker(0), worker(2)]
     wait_for_status(running, job, {"phase": "Scaling", "currentWorkers": left})
     wait_for_status(running, scale_in, {"phase": "ScriptExecuted"})

@@ -88,7 +88,7 @@ class LongJob:
         self.path = f"{JOBS}/{name}"
         metadata = {"name": name, "namespace": NAMESPACE}
         job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
-        self._api.create(JOBS, {**job, "metadata": metadata, "spec": spec})
+        self._api.create({**job, "metadata": metadata, "spec": spec})
 
     @property
     def status(self) -> dict[str, Any]:
