@@ -21,16 +21,18 @@ from edgeai.worker.deadline import Deadline
 from edgeai.worker.environment import Address
 from edgeai.worker.federated import protocol
 from edgeai.worker.federated.aggregations import FedAvg, Slice
+from edgeai.worker.federated.client import AggregatorClient
 from edgeai.worker.federated.environment import FederationEnvironment, Secret
 from edgeai.worker.federated.layout import Vector
 from edgeai.worker.federated.protocol import Encoding
 from edgeai.worker.federated.server import AggregationServer
 from edgeai.worker.federated.store import RoundStore
 from edgeai.worker.http_exchange import HTTPPeer, Request, Response
+from tests.edgeai.worker.federated.scripted import ScriptedAggregator
+from tests.edgeai.worker.peers import LOOPBACK
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
-LOOPBACK = "127.0.0.1"
 SECRET = "the job's own"
 
 
@@ -161,6 +163,25 @@ def federation(tmp_path: Path) -> Iterator[Any]:
             return made
 
         yield make
+
+
+MakeFederation = Callable[..., Federation]
+"""The fixture `federation`."""
+
+
+@pytest.fixture
+def aggregator() -> Iterator[ScriptedAggregator]:
+    with ScriptedAggregator() as made:
+        yield made
+
+
+@pytest.fixture
+def client(aggregator: ScriptedAggregator) -> Iterator[AggregatorClient]:
+    """Has not joined."""
+    made = AggregatorClient(aggregator.address, name="a", secret=own("a"))
+    yield made
+    aggregator.script = lambda _asked: None
+    made.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from edgeai.worker.environment import Address
 from edgeai.worker.federated import protocol
 from edgeai.worker.federated.environment import FederationEnvironment
 from edgeai.worker.federated.protocol import Encoding, Received, RoundState, Welcome
-from tests.edgeai.worker.federated.conftest import LOOPBACK
+from tests.edgeai.worker.peers import LOOPBACK
 from tests.support.waiting import PATIENCE_S
 
 NUMBERS = 3  # of the model that it gives

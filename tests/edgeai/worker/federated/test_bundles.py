@@ -5,7 +5,7 @@ import io
 import logging
 import socket
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,13 +18,12 @@ from edgeai.worker.federated.bundles import MAX_PIECES, QUICK_S, SLOW_S, Pace
 from edgeai.worker.federated.client import AggregatorClient
 from edgeai.worker.federated.layout import FlatWeights, Vector, layout_of
 from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer, Received, Welcome
-from tests.edgeai.worker.federated.conftest import Federation, head, own
+from tests.edgeai.worker.federated.conftest import Federation, MakeFederation, head, own
 from tests.edgeai.worker.federated.scripted import JOIN, LOST, Answer, Asked, ScriptedAggregator
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import begun, join, layout, send, told, vector
 from tests.support.waiting import PATIENCE_S, eventually
 
-MakeFederation = Callable[..., Federation]
 PIECES = 10
 SIZE = (PIECES - 1) * protocol.PIECE_NUMBERS + 5
 UPDATE = "/v1/rounds/1/updates/a"
@@ -32,19 +31,10 @@ PLAIN = Encoding()
 
 
 @pytest.fixture
-def aggregator() -> Iterator[ScriptedAggregator]:
+def aggregator(aggregator: ScriptedAggregator) -> ScriptedAggregator:
     """Takes bundles."""
-    with ScriptedAggregator() as made:
-        made.welcome = Welcome(PLAIN, beat_s=3600.0, max_pieces=MAX_PIECES)
-        yield made
-
-
-@pytest.fixture
-def client(aggregator: ScriptedAggregator) -> Iterator[AggregatorClient]:
-    made = AggregatorClient(aggregator.address, name="a", secret=own("a"))
-    yield made
-    aggregator.script = lambda _asked: None
-    made.close()
+    aggregator.welcome = Welcome(PLAIN, beat_s=3600.0, max_pieces=MAX_PIECES)
+    return aggregator
 
 
 def split(bundle: bytes) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,19 +37,10 @@ LONG = np.zeros(PIECES * protocol.PIECE_NUMBERS, dtype=np.float32)
 
 
 @pytest.fixture
-def aggregator() -> Iterator[ScriptedAggregator]:
-    with ScriptedAggregator() as made:
-        yield made
-
-
-@pytest.fixture
-def client(aggregator: ScriptedAggregator) -> Iterator[AggregatorClient]:
+def client(client: AggregatorClient) -> AggregatorClient:
     """Has joined."""
-    made = AggregatorClient(aggregator.address, name="a", secret=own("a"))
-    made.join(ONE)
-    yield made
-    aggregator.script = lambda _asked: None
-    made.close()
+    client.join(ONE)
+    return client
 
 
 def once(what: str, answer: Answer) -> Script:

@@ -11,8 +11,8 @@ from edgeai.worker.environment import Address
 from edgeai.worker.federated.environment import FederationEnvironment
 from edgeai.worker.federated.estimator import save_model
 from edgeai.worker.federated.server import AggregationServer
-from tests.edgeai.worker.federated.conftest import LOOPBACK
 from tests.edgeai.worker.federated.mean import Mean
+from tests.edgeai.worker.peers import LOOPBACK
 
 IN_A_BUCKET = "s3://models/digits"
 ONE = np.ones(2, dtype=np.float32)

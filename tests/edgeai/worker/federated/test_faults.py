@@ -18,9 +18,9 @@ from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.protocol import Commit, Join, Offer
 from edgeai.worker.http_exchange import HTTPPeer, Request, Response
 from tests.edgeai.worker.federated.conftest import (
-    LOOPBACK,
     SECRET,
     Federation,
+    MakeFederation,
     Workers,
     kill,
     own,
@@ -30,10 +30,10 @@ from tests.edgeai.worker.federated.conftest import (
 from tests.edgeai.worker.federated.conftest import headers as headers_of
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.test_federation import DATA, MEAN_OF_ALL, settings, trainer
+from tests.edgeai.worker.peers import LOOPBACK
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
-MakeFederation = Callable[..., Federation]
 ONE = Layout((TensorLayout("mean", (3,), "float32"),), is_named=True)
 
 

@@ -1,6 +1,6 @@
 """Trainers and an aggregator over real sockets, from the first weights to the saved result."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ from edgeai.worker.errors import FederationError
 from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.protocol import Encoding
 from edgeai.worker.federated.rounds import RoundSettings
-from tests.edgeai.worker.federated.conftest import Federation, running
+from tests.edgeai.worker.federated.conftest import Federation, MakeFederation, running
 from tests.edgeai.worker.federated.mean import Mean
 
-MakeFederation = Callable[..., Federation]
 DATA = {"a": [1.0] * 10, "b": [4.0] * 20, "c": [10.0] * 30}
 MEAN_OF_ALL = (10 + 80 + 300) / 60
 

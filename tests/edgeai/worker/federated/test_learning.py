@@ -1,6 +1,6 @@
 """What a trainer's estimator is told, and what a trainer makes of a round that is closed to it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,21 +13,14 @@ from edgeai.worker.federated import protocol
 from edgeai.worker.federated.layout import Weights
 from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.protocol import Commit, RoundState
-from tests.edgeai.worker.federated.conftest import Federation, running
+from tests.edgeai.worker.federated.conftest import MakeFederation, running
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.scripted import Answer, Asked, ScriptedAggregator
 from tests.edgeai.worker.federated.test_federation import settings, trainer
 from tests.support.waiting import eventually
 
-MakeFederation = Callable[..., Federation]
 CLOSED: Answer = (409, b'{"error": "the round is over"}')
 COMMIT = "POST /v1/rounds/1/updates/a/commit"
-
-
-@pytest.fixture
-def aggregator() -> Iterator[ScriptedAggregator]:
-    with ScriptedAggregator() as made:
-        yield made
 
 
 class InPlace(Mean):

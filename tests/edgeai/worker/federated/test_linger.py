@@ -1,6 +1,5 @@
 """After the last round: how long the aggregator stays, and what does not keep it from its end."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,17 @@ import pytest
 
 from edgeai.worker.federated import protocol
 from edgeai.worker.federated.protocol import Join
-from tests.edgeai.worker.federated.conftest import Federation, SlowDisk, disk_of, running
+from tests.edgeai.worker.federated.conftest import (
+    Federation,
+    MakeFederation,
+    SlowDisk,
+    disk_of,
+    running,
+)
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import NUMBERS, begun, layout, send, vector
 from tests.support.waiting import PATIENCE_S, eventually
 
-MakeFederation = Callable[..., Federation]
 NEVER_S = 3 * PATIENCE_S  # a test that waits for this fails
 
 

@@ -1,7 +1,6 @@
 """Offers with the CRC-32 of each piece: of a trainer, and on the disk of the aggregator."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from edgeai.worker.federated.client import AggregatorClient
 from edgeai.worker.federated.layout import Vector
 from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer, Welcome
 from edgeai.worker.federated.store import RoundStore
-from tests.edgeai.worker.federated.conftest import Federation, own
+from tests.edgeai.worker.federated.conftest import Federation, MakeFederation
 from tests.edgeai.worker.federated.scripted import JOIN, ScriptedAggregator
-from tests.edgeai.worker.federated.test_bundles import MakeFederation
 from tests.edgeai.worker.federated.test_client import OFFER, UNKNOWN
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import begun, join, layout, told
@@ -36,19 +34,16 @@ def offer_of(update: Vector, encoding: Encoding = PLAIN) -> Offer:
 
 
 @pytest.fixture
-def aggregator() -> Iterator[ScriptedAggregator]:
-    with ScriptedAggregator() as made:
-        made.welcome = Welcome(PLAIN, beat_s=3600.0, takes_crcs=True)
-        yield made
+def aggregator(aggregator: ScriptedAggregator) -> ScriptedAggregator:
+    aggregator.welcome = Welcome(PLAIN, beat_s=3600.0, takes_crcs=True)
+    return aggregator
 
 
 @pytest.fixture
-def client(aggregator: ScriptedAggregator) -> Iterator[AggregatorClient]:
-    made = AggregatorClient(aggregator.address, name="a", secret=own("a"))
-    made.join(layout(TWO_PIECES))
-    yield made
-    aggregator.script = lambda _asked: None
-    made.close()
+def client(client: AggregatorClient) -> AggregatorClient:
+    """Has joined."""
+    client.join(layout(TWO_PIECES))
+    return client
 
 
 def offers(aggregator: ScriptedAggregator) -> list[Offer]:

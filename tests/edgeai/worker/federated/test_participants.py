@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,13 +18,18 @@ from edgeai.worker.federated.layout import Layout, TensorLayout
 from edgeai.worker.federated.participants import Participants
 from edgeai.worker.federated.protocol import Commit, Join, Offer
 from edgeai.worker.http_exchange import HTTPPeer, Request
-from tests.edgeai.worker.federated.conftest import SECRET, Federation, headers, own, running
+from tests.edgeai.worker.federated.conftest import (
+    SECRET,
+    MakeFederation,
+    headers,
+    own,
+    running,
+)
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.test_federation import settings, trainer
 from tests.support.waiting import eventually
 
 ONE = Layout((TensorLayout("mean", (3,), "float32"),), is_named=True)
-MakeFederation = Callable[..., Federation]
 
 
 def test_a_trainer_derives_its_secret_only_where_it_has_the_jobs() -> None:

@@ -1,6 +1,6 @@
 """What a trainer tells the LocalController of its node."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,14 +13,13 @@ from edgeai.worker.federated.environment import FederationEnvironment
 from edgeai.worker.federated.learning import FederatedLearning
 from edgeai.worker.federated.protocol import Commit, RoundState
 from edgeai.worker.federated.rounds import SEED
-from tests.edgeai.worker.federated.conftest import LOOPBACK, Federation, own, running
+from tests.edgeai.worker.federated.conftest import Federation, MakeFederation, own, running
 from tests.edgeai.worker.federated.mean import Mean
 from tests.edgeai.worker.federated.scripted import Asked, ScriptedAggregator
 from tests.edgeai.worker.federated.test_faults import ONE
 from tests.edgeai.worker.federated.test_federation import settings, trainer
-from tests.edgeai.worker.peers import LocalController
+from tests.edgeai.worker.peers import LOOPBACK, LocalController
 
-MakeFederation = Callable[..., Federation]
 DATA = [3.0, 3.0]
 
 

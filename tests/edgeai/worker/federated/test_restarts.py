@@ -9,12 +9,11 @@ from edgeai.worker.federated.protocol import Encoding
 from edgeai.worker.federated.rounds import FIRST, Rounds, RoundSettings
 from edgeai.worker.federated.store import RoundStore
 from tests.edgeai.worker.federated import test_store
-from tests.edgeai.worker.federated.conftest import Federation, own
+from tests.edgeai.worker.federated.conftest import MakeFederation, own
 from tests.edgeai.worker.federated.test_federation import settings
 from tests.edgeai.worker.federated.test_server import NUMBERS, join, layout, state, vector
 from tests.support.waiting import eventually
 
-MakeFederation = Callable[..., Federation]
 SETTINGS = RoundSettings(rounds=3, expected_participants=2, gone_after_s=10.0)
 
 

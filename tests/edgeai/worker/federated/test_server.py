@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from edgeai.worker.federated.store import RoundStore
 from edgeai.worker.http_exchange import Response
 from tests.edgeai.worker.federated.conftest import (
     Federation,
+    MakeFederation,
     Slow,
     SlowDisk,
     disk_of,
@@ -36,7 +37,6 @@ from tests.edgeai.worker.federated.test_federation import settings, trainer
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
-MakeFederation = Callable[..., Federation]
 Message = TypeVar("Message")
 NUMBERS = 3
 PLAIN = Encoding()
