@@ -23,6 +23,7 @@ from edgeai.kube.sender import ClientSettings
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
+from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.relay import Relays
 from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.elector import Identity
@@ -105,10 +106,10 @@ class Manager:
             edge_metrics=metrics.edge,
             traces=traces,
         )
-        engine = self._core.engine
+        jobs = self._core.engine.jobs
         relays = Relays(
             desired=self._core.desired,
-            services=engine.jobs,
+            services=jobs,
             cluster_domain=settings.cluster_domain,
             metrics=metrics.edge,
             timing=settings.timing,
@@ -116,43 +117,19 @@ class Manager:
         # with a rate of its own, so that callers take nothing from the engine
         reviews = KubernetesAccess(TokenReviews(client.apart(client_settings(settings))))
         access = access_of(settings, reviews)
-        api = self._api(access, metrics)
-        metrics.job_values.show(engine.jobs, limit=job_metrics_of(settings))
+        metrics.job_values.show(jobs, limit=job_metrics_of(settings))
         self._logins, self._live = Logins(), Live()
-        visits = Visits(
-            access=access,
-            reviews=reviews,
-            logins=self._logins,
-            proxy=ProxyLogin(settings.console_token_header),
-            board=self._board(relays),
-            kinds=KINDS,
-            replica=self._core,
-        )
-        self._recent = Recent(engine.jobs, tuple(map(str, engine.jobs.types)))
-        console = Console(
-            visits,
-            live=self._live,
-            callers_api=KubeCallersApi(callers),
-            recent=self._recent,
-            past=past_of(settings),
-            version=VERSION,
-        )
+        self._recent = Recent(jobs, tuple(map(str, jobs.types)))
+        console = self._console(access, reviews, KubeCallersApi(callers), self._board(relays))
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),
-            routes=(*api.routes, *(console.routes if settings.console == "on" else ())),
+            routes=(
+                *self._api(access, metrics).routes,
+                *(console.routes if settings.console == "on" else ()),
+            ),
             metrics=metrics.rest,
         )
-        self._edge = EdgeServer(
-            *split_address(settings.edge_address, "setting edgeAddress"),
-            sessions=self._core.sessions,
-            relays=relays,
-            authenticator=door.authenticator(TokenReviews(client)),
-            replica=self._core,
-            metrics=metrics.edge,
-            limits=door.limits,
-            tls=door.tls,
-            review_s=settings.edge_review_s,
-        )
+        self._edge = self._edge_server(door, relays, metrics.edge)
 
     def _api(self, access: Access, metrics: Metrics) -> Api:
         jobs = self._core.engine.jobs
@@ -175,6 +152,48 @@ class Manager:
             relays=relays,
             contacts=self._core.contacts,
             types=jobs.types,
+        )
+
+    def _console(
+        self,
+        access: Access,
+        reviews: KubernetesAccess,
+        callers_api: KubeCallersApi,
+        board: Board,
+    ) -> Console:
+        """Raises: SettingsError"""
+        visits = Visits(
+            access=access,
+            reviews=reviews,
+            logins=self._logins,
+            proxy=ProxyLogin(self._settings.console_token_header),
+            board=board,
+            kinds=KINDS,
+            replica=self._core,
+        )
+        return Console(
+            visits,
+            live=self._live,
+            callers_api=callers_api,
+            recent=self._recent,
+            past=past_of(self._settings),
+            version=VERSION,
+        )
+
+    def _edge_server(
+        self, door: DoorConfiguration, relays: Relays, metrics: EdgeMetrics
+    ) -> EdgeServer:
+        """Raises: SettingsError"""
+        return EdgeServer(
+            *split_address(self._settings.edge_address, "setting edgeAddress"),
+            sessions=self._core.sessions,
+            relays=relays,
+            authenticator=door.authenticator(TokenReviews(self._client)),
+            replica=self._core,
+            metrics=metrics,
+            limits=door.limits,
+            tls=door.tls,
+            review_s=self._settings.edge_review_s,
         )
 
     async def run(self) -> None:

@@ -1,6 +1,6 @@
 """Builds the engine from its parts. Each part gets only parts that exist already."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -56,11 +56,9 @@ def build_engine(
     """
     metrics = metrics or EngineMetrics(CollectorRegistry())
     types = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
-    client = client.reading({**FORMS, **dict.fromkeys(types, LargeSpecs())})
+    client, informers, caches = _reading(client, types, settings, clock)
     queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
     fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
-    informers = _informers(client, types, settings, clock)
-    caches = Caches(informers, types)
     observer = Observer(Jobs(caches), contacts, worker_settings)
     assigner = Assigner(observer, sink, metrics=metrics, traces=traces, clock=clock)
     writers = build_writers(client, observer, queue, settings, fence, metrics, clock)
@@ -95,16 +93,19 @@ def build_engine(
     return engine
 
 
-def _informers(
-    client: KubeClient, types: Iterable[ResourceType], settings: EngineSettings, clock: Clock
-) -> Informers:
-    return Informers(
+def _reading(
+    client: KubeClient, types: Mapping[ResourceType, Kind], settings: EngineSettings, clock: Clock
+) -> tuple[KubeClient, Informers, Caches]:
+    """The client that keeps of each object what is read of it, and what it fills."""
+    client = client.reading({**FORMS, **dict.fromkeys(types, LargeSpecs())})
+    informers = Informers(
         client,
         namespace=settings.namespace,
         owners=(*types, *POD_CONTROLLERS, *POD_CONTROLLERS.values()),
         settings=settings.informer,
         clock=clock,
     )
+    return client, informers, Caches(informers, types)
 
 
 def served_types(kinds: Sequence[Kind], groups: Sequence[str] | None) -> dict[ResourceType, Kind]:
