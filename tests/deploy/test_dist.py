@@ -28,7 +28,7 @@ IMAGES: Final = {
 URL: Final = "https://files.example/v1"
 SOURCES: Final = (
     *("common", "edgeai", "globalmanager", "localcontroller", "requirements", "deploy", "docs"),
-    *("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore"),
+    *("CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml", ".gitignore"),
 )
 
 
@@ -113,10 +113,21 @@ def test_the_sdist_has_no_tests_and_the_wheel_no_documents(dist: Path) -> None:
         names = {name.split("/")[1] for name in sdist.getnames()}
     assert names == {
         *("common", "edgeai", "globalmanager", "localcontroller", "requirements"),
-        *("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"),
+        *("CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml", "PKG-INFO"),
+        ".gitignore",
     }
     wheel = zipfile.ZipFile(dist / f"edgeai-{VERSION}-py3-none-any.whl").namelist()
     assert not [name for name in wheel if name.endswith((".md", ".pyc"))]
+
+
+def test_the_page_of_the_package_has_no_link_into_the_repository(dist: Path) -> None:
+    wheel = zipfile.ZipFile(dist / f"edgeai-{VERSION}-py3-none-any.whl")
+    text = wheel.read(f"edgeai-{VERSION}.dist-info/METADATA").decode()
+    assert "Description-Content-Type: text/markdown" in text
+    assert "works on; its reports wait in SQLite" in text
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert links
+    assert all(link.startswith("https://") for link in links)
 
 
 def test_the_plugin_of_the_manifest_is_the_archive(dist: Path, tmp_path: Path) -> None:
