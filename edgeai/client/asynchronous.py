@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 import msgspec
 
@@ -95,7 +95,7 @@ class AsyncClient:
 
     async def get(self, kind: type[R], name: str, *, namespace: str = "", group: str = "") -> R:
         """Args: group: one of the kind's API groups; "" for the first"""
-        ref = ObjectRef(kind.type_in(group), namespace or self.namespace, name)
+        ref = ObjectRef(_type_of(kind, group), namespace or self.namespace, name)
         return kind(await self.kube.get(ref))
 
     async def list(
@@ -108,7 +108,7 @@ class AsyncClient:
             labels: a label selector
         """
         where = self.namespace if namespace is None else namespace
-        type_ = kind.type_in(group)
+        type_ = _type_of(kind, group)
         listing = await self.kube.list(type_, namespace=where, label_selector=labels)
         return [kind(item) for item in listing.items]
 
@@ -217,7 +217,7 @@ class AsyncClient:
         server. Iterate inside `contextlib.aclosing`.
         """
         where = self.namespace if namespace is None else namespace
-        selection = Selection(type=kind.type_in(group), namespace=where, name=name)
+        selection = Selection(type=_type_of(kind, group), namespace=where, name=name)
         async with aclosing(follow(self.kube, selection)) as changes:
             async for change in changes:
                 yield Event(change.type, kind(change.object))
@@ -259,3 +259,11 @@ class AsyncClient:
 
     def _ref(self, object_: AnyResource) -> ObjectRef:
         return ObjectRef(object_.type, object_.namespace or self.namespace, object_.name)
+
+
+def _type_of(kind: type[AnyResource], group: str) -> ResourceType:
+    """Raises: TypeError where a program gives the name of a kind"""
+    type_in = getattr(kind, "type_in", None)
+    if type_in is None:
+        raise TypeError(f"{kind!r} is no class of a kind; use one of edgeai.client, such as Model")
+    return cast(ResourceType, type_in(group))

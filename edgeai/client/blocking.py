@@ -5,9 +5,11 @@ run to its end there: the table below is all that there is.
 """
 
 import asyncio
+import atexit
 import concurrent.futures
 import functools
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -79,7 +81,8 @@ def _streaming(
 
 
 class Client:
-    """Args: see AsyncClient.open. Close it, or use it with `with`. Threads may share it.
+    """Args: see AsyncClient.open. Close it, or use it with `with`; at its end the program does.
+    Threads may share it.
 
     Every method raises ClientUnusable when it cannot work: after `close`, in a process that was
     forked, and inside a condition of `wait`.
@@ -98,6 +101,8 @@ class Client:
         except BaseException:
             self._end()
             raise
+        self._at_exit = functools.partial(_close, weakref.ref(self))
+        atexit.register(self._at_exit)
 
     get = _blocking(AsyncClient.get)
     list = _blocking(AsyncClient.list)
@@ -154,6 +159,7 @@ class Client:
             if not is_fork:
                 self._check()
             self._is_closed = True
+        atexit.unregister(self._at_exit)
         if is_fork:
             return  # the connections belong to the process that has made it
         asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
@@ -177,3 +183,9 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _close(reference: "weakref.ref[Client]") -> None:
+    """Close a client that is still in use at the end of the program."""
+    if client := reference():
+        client.close()

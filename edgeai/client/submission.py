@@ -1,6 +1,5 @@
 """What `train`, `serve` and `federate` share: the names of objects, their nodes, their creation."""
 
-import atexit
 import os
 import re
 import secrets
@@ -54,7 +53,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         check(call, [("name", is_wrong, f"{name!r} is no name", remedy)])
         if client is None:
             client = Client()
-            atexit.register(client.close)
         is_local = client.run(client.asynchronous.kube.about()).is_local
         return cls(
             call=call,

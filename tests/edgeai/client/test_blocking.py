@@ -2,11 +2,12 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
@@ -118,6 +119,30 @@ def call_inside_a_condition(kubeconfig: Path) -> None:
         with pytest.raises(ClientUnusable, match="look only at the object"):
             client.wait(made, close, timeout_s=10)
         assert client.get(Model, "small").uid == made.uid  # and goes on
+
+
+FORGOTTEN = """
+import sys
+from edgeai.client import Client, Model
+
+client = Client(sys.argv[1])
+print(client.list(Model))
+"""
+
+
+async def test_a_program_that_forgets_to_close_its_client_ends_without_a_warning(
+    cluster: LocalApi,
+) -> None:
+    command = [sys.executable, "-W", "default", "-c", FORGOTTEN, str(cluster.kubeconfig)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"[]\n", b"")
+
+
+async def test_the_name_of_a_kind_is_no_class(client: AsyncClient) -> None:
+    kind: Any = "Model"
+    for call in (client.get(kind, "small"), client.list(kind)):
+        with pytest.raises(TypeError, match="'Model' is no class of a kind; use one of edgeai"):
+            await call
 
 
 FORKED = """

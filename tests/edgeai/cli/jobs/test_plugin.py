@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from common.version import VERSION
 from edgeai.api.model import ModelSpec
 from edgeai.client import AsyncClient, Model
 from tests.edgeai.cli.command import CHECKOUT
@@ -46,6 +47,7 @@ async def test_kubectl_runs_the_command(
         "edgeai get model -n default -o name": (0, "model.edgeai.io/dog\n"),
         "edgeai -n default get model -o name": (0, "model.edgeai.io/dog\n"),
         "edgeai get model none": (1, ""),
+        "edgeai version": (0, f"edgeai {VERSION}\n"),
         "edgeai get model --tail": (2, ""),
     }
     for line, answer in lines.items():

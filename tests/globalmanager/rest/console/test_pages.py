@@ -224,6 +224,20 @@ async def test_a_job_says_what_it_waits_for_and_what_to_do(
     assert "managedFields" not in text
 
 
+async def test_a_job_that_has_failed_says_why_and_offers_no_suspension(
+    browser: Browser, guarded: RestSide
+) -> None:
+    await browser.log_in("ann's")
+    message = "pod digits-edge-0: Error: container main ended with exit code 3"
+    failed = {"type": "Failed", "status": "True", "reason": "Error", "message": message}
+    guarded.cluster.objects[0]["status"] = {"phase": "Failed", "conditions": [failed]}
+    text = (await browser.get(JOB)).text
+    assert "<h2>Why it failed</h2>" in text
+    assert "What it waits for" not in text
+    assert "<code>edgeai logs</code>" in text
+    assert "/suspend" not in text
+
+
 async def test_before_the_caches_are_filled_a_page_says_so(
     browser: Browser, guarded: RestSide
 ) -> None:
