@@ -104,7 +104,12 @@ def up(
     if running is None:
         _need("local")
         number = len(system.EDGES) if edges is None else edges
-        running = environment.up(state_dir, edges=tuple(f"edge{n}" for n in range(number)))
+        running = environment.up(
+            state_dir,
+            edges=tuple(f"edge{n}" for n in range(number)),
+            on_api=lambda _: _say("the cluster runs, and edgeai starts in it"),
+        )
+        _say("look at it with `edgeai status` or `edgeai open`, stop it with `edgeai down`")
     else:
         _reuse(running, edges)
     if output is Output.JSON:
@@ -123,7 +128,12 @@ def _reuse(running: "Environment", edges: int | None) -> None:
     summary = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
     if edges not in (None, present):
         raise EdgeAIError(f"a local cluster runs {summary}, not {edges}; stop it with: edgeai down")
-    typer.echo(f"edgeai: the local cluster is already running {summary}", err=True)
+    _say(f"the local cluster is already running {summary}")
+
+
+def _say(line: str) -> None:
+    """A word for people, whatever the output is for."""
+    typer.echo(f"edgeai: {line}", err=True)
 
 
 @app.command()
@@ -186,7 +196,7 @@ def open_console(
             context=context,
             port=port,
             show=show,
-            say=lambda line: typer.echo(f"edgeai: {line}", err=True),
+            say=_say,
         )
     )
 
@@ -223,7 +233,7 @@ def show_status(
         (_watch_lines if output is Output.JSON else _watch_page)(source)
     answer = source()
     for problem in answer.unknown:
-        typer.echo(f"edgeai: {printable(problem)}", err=True)
+        _say(printable(problem))
     if output is Output.JSON:
         options.print_json(answer)
     else:
@@ -236,7 +246,7 @@ def _watch_lines(source: "Callable[[], Status]") -> NoReturn:
         try:
             options.print_json(source(), is_line=True)
         except EdgeAIError as error:
-            typer.echo(f"edgeai: {printable(str(error))}", err=True)
+            _say(printable(str(error)))
         time.sleep(REFRESH_S)
 
 

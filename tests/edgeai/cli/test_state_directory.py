@@ -47,6 +47,10 @@ def test_a_relative_directory_behind_a_link_serves_and_survives_kill(tmp_path: P
     (tmp_path / "link").symlink_to("real")
     first = edgeai("up", "--state-dir", "link/state", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
+    assert first.stderr.splitlines() == [
+        "edgeai: the cluster runs, and edgeai starts in it",
+        "edgeai: look at it with `edgeai status` or `edgeai open`, stop it with `edgeai down`",
+    ]
     running = environment.connect(tmp_path / "link" / "state")
     assert first.stdout.strip() == str(tmp_path / "real" / "state" / "kubeconfig")
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}}
