@@ -250,3 +250,26 @@ async def test_a_page_shows_a_bounded_number_of_pods(browser: Browser, guarded: 
     text = (await browser.get(JOB)).text
     assert (text.count('id="pod-'), "and 800 more" in text) == (200, True)
     assert len(text) < 120_000
+
+
+def test_a_node_says_what_it_has_and_what_pods_may_use() -> None:
+    whole = {"cpu": "8", "memory": "16777216Ki", "nvidia.com/gpu": "2", "hugepages-2Mi": "0"}
+    pressure = {"type": "MemoryPressure", "status": "True", "reason": "KubeletHasLittleMemory"}
+    info = {"osImage": "Debian 12", "architecture": "arm64", "kubeletVersion": "v1.34.4"}
+    facts = details.node_facts(
+        {
+            "status": {
+                "nodeInfo": info,
+                "capacity": whole,
+                "allocatable": {**whole, "cpu": "7500m"},
+                "conditions": [pressure, {"type": "Ready", "status": "True"}],
+            }
+        }
+    )
+    assert dict(facts) == {
+        "System": "Debian 12, arm64, v1.34.4",
+        "CPUs": "7500m of 8",
+        "Memory": "16.0 GiB",
+        "GPUs": "2",
+        "MemoryPressure": "True, KubeletHasLittleMemory",
+    }
