@@ -23,6 +23,8 @@ from edgeai.api.status import Conditions, Time
 
 
 class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Where samples are, and on which node."""
+
     url: NonEmpty
     """Path of a file or directory on the node, or an s3, http or https URL."""
     node_name: NonEmpty

@@ -77,6 +77,8 @@ class Transmitter(msgspec.Struct, frozen=True):
 
 
 class FederatedLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A model that trainers train together. Their data stays where it is."""
+
     aggregation_worker: AggregationWorker
     training_workers: Annotated[
         list[TrainingWorker], msgspec.Meta(min_length=1, max_length=MAX_TRAINERS)

@@ -114,6 +114,8 @@ class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 
 
 class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A small model at the edge, and a large one in the cloud for hard samples."""
+
     edge_worker: EdgeWorker
     cloud_worker: CloudWorker
     transport: Transport = Transport.AUTO

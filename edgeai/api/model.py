@@ -15,6 +15,8 @@ from edgeai.api.status import Conditions, Metric, Time
 
 
 class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the file of a model is."""
+
     url: NonEmpty
     """Path of a file on the worker's node, or an s3, http or https URL."""
     format: str = ""

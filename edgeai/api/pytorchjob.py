@@ -75,6 +75,8 @@ class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PyTorchJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Training with PyTorch in several pods."""
+
     run_policy: RunPolicy = RunPolicy()
     elastic_policy: ElasticPolicy | None = None
     pytorch_replica_specs: dict[str, ReplicaForm]

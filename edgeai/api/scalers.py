@@ -69,11 +69,15 @@ class ScalerSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ScaleOutSpec(ScalerSpec, frozen=True, kw_only=True, rename="camel"):
+    """Adds workers to a TrainingJob."""
+
     to_add: ToAdd
     """How many workers come."""
 
 
 class ScaleInSpec(ScalerSpec, frozen=True, kw_only=True, rename="camel"):
+    """Takes workers from a TrainingJob."""
+
     to_delete: ToDelete
 
 

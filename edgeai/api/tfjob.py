@@ -30,6 +30,8 @@ class SuccessPolicy(enum.StrEnum):
 
 
 class TFJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Training with TensorFlow in several pods."""
+
     run_policy: RunPolicy = RunPolicy()
     success_policy: SuccessPolicy | None = None
     """When a job without a chief has succeeded: with AllWorkers when all workers have, else when

@@ -92,6 +92,8 @@ class ElasticStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TrainingJobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Training by a launcher on workers, whose number may change meanwhile."""
+
     et_replica_specs: ETReplicaSpecs = msgspec.field(name="etReplicaSpecs")
     """The launcher and the workers."""
     elastic: ElasticForm | None = None

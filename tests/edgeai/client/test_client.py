@@ -250,9 +250,11 @@ class Logs:
 
     def __init__(self, **lines: list[str]) -> None:
         self._lines = lines
+        self.queries: list[LogQuery] = []
         self.more = asyncio.Event()
 
     async def __call__(self, query: LogQuery) -> AsyncIterator[bytes]:
+        self.queries.append(query)
         if query.pod not in self._lines:
             raise refusals.APIError("proxy error: dial tcp 10.0.0.1:10350: connection refused")
         for line in self._lines[query.pod]:

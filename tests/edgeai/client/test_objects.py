@@ -58,6 +58,11 @@ def test_every_kind_has_a_class_of_its_own_with_the_structs_of_the_kind() -> Non
         assert definition.has_workers == bool(kind.owns)
 
 
+def test_the_help_of_a_spec_is_its_own() -> None:
+    specs = [class_.DEFINITION.spec for class_ in CLASSES]
+    assert [spec.__name__ for spec in specs if not vars(spec).get("__doc__")] == []
+
+
 @pytest.mark.parametrize("document", documents(), ids=lambda each: each["kind"])
 def test_a_spec_that_was_read_is_written_as_it_was(document: Any) -> None:
     found = resource(document)

@@ -186,6 +186,19 @@ async def test_the_logs_of_all_workers_have_their_names_before_them(
     assert "no pod of 'digits' matches --worker cloud, or it has no log yet;" in none.error
 
 
+async def test_the_log_of_the_run_before_is_read_in_part_and_with_times(
+    cluster: LocalApi, client: AsyncClient, run: Run
+) -> None:
+    await with_pod(client, await service(client, run))
+    logs = Logs(**{"digits-edge-1-a": ["2026-01-01T00:00:01Z the last words"]})
+    cluster.serve_logs(logs)
+    part = ("--previous", "--tail", "5")
+    answer = await run("logs", "digits", *part, "--timestamps")
+    assert answer.out == "2026-01-01T00:00:01Z digits-edge-1-a the last words\n"
+    (query,) = logs.queries
+    assert (query.previous, query.tail_lines) == (True, 5)
+
+
 async def test_an_edge_node_without_log_streams_says_so(
     cluster: LocalApi, client: AsyncClient, run: Run
 ) -> None:
