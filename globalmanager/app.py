@@ -23,7 +23,6 @@ from edgeai.kube.sender import ClientSettings
 from globalmanager.core import Core
 from globalmanager.edge.door.configuration import DoorConfiguration
 from globalmanager.edge.door.server import EdgeServer
-from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.relay import Relays
 from globalmanager.garbage import collect_when_quiet
 from globalmanager.ha.elector import Identity
@@ -117,19 +116,27 @@ class Manager:
         # with a rate of its own, so that callers take nothing from the engine
         reviews = KubernetesAccess(TokenReviews(client.apart(client_settings(settings))))
         access = access_of(settings, reviews)
+        api = self._api(access, metrics)
         metrics.job_values.show(jobs, limit=job_metrics_of(settings))
         self._logins, self._live = Logins(), Live()
         self._recent = Recent(jobs, tuple(map(str, jobs.types)))
-        console = self._console(access, reviews, KubeCallersApi(callers), self._board(relays))
+        console = self._console(access, reviews, callers, relays)
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),
-            routes=(
-                *self._api(access, metrics).routes,
-                *(console.routes if settings.console == "on" else ()),
-            ),
+            routes=(*api.routes, *(console.routes if settings.console == "on" else ())),
             metrics=metrics.rest,
         )
-        self._edge = self._edge_server(door, relays, metrics.edge)
+        self._edge = EdgeServer(
+            *split_address(settings.edge_address, "setting edgeAddress"),
+            sessions=self._core.sessions,
+            relays=relays,
+            authenticator=door.authenticator(TokenReviews(client)),
+            replica=self._core,
+            metrics=metrics.edge,
+            limits=door.limits,
+            tls=door.tls,
+            review_s=settings.edge_review_s,
+        )
 
     def _api(self, access: Access, metrics: Metrics) -> Api:
         jobs = self._core.engine.jobs
@@ -144,24 +151,18 @@ class Manager:
             version=VERSION,
         )
 
-    def _board(self, relays: Relays) -> Board:
+    def _console(
+        self, access: Access, reviews: KubernetesAccess, callers: KubeClient, relays: Relays
+    ) -> Console:
+        """Raises: SettingsError"""
         jobs = self._core.engine.jobs
-        return Board(
+        board = Board(
             cache=jobs,
             sessions=self._core.sessions,
             relays=relays,
             contacts=self._core.contacts,
             types=jobs.types,
         )
-
-    def _console(
-        self,
-        access: Access,
-        reviews: KubernetesAccess,
-        callers_api: KubeCallersApi,
-        board: Board,
-    ) -> Console:
-        """Raises: SettingsError"""
         visits = Visits(
             access=access,
             reviews=reviews,
@@ -174,26 +175,10 @@ class Manager:
         return Console(
             visits,
             live=self._live,
-            callers_api=callers_api,
+            callers_api=KubeCallersApi(callers),
             recent=self._recent,
             past=past_of(self._settings),
             version=VERSION,
-        )
-
-    def _edge_server(
-        self, door: DoorConfiguration, relays: Relays, metrics: EdgeMetrics
-    ) -> EdgeServer:
-        """Raises: SettingsError"""
-        return EdgeServer(
-            *split_address(self._settings.edge_address, "setting edgeAddress"),
-            sessions=self._core.sessions,
-            relays=relays,
-            authenticator=door.authenticator(TokenReviews(self._client)),
-            replica=self._core,
-            metrics=metrics,
-            limits=door.limits,
-            tls=door.tls,
-            review_s=self._settings.edge_review_s,
         )
 
     async def run(self) -> None:

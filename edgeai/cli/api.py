@@ -12,7 +12,6 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -21,8 +20,6 @@ from edgeai.errors import EdgeAIError
 
 Object = dict[str, Any]
 DEADLINE_S: Final = 10.0
-JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
 
 
 class ApiError(EdgeAIError):
@@ -46,13 +43,11 @@ class Api:
     Args:
         url: URL of the API server, like "http://127.0.0.1:41234"
         token: bearer token
-        deadline_s: of an answer
     """
 
-    def __init__(self, url: str, token: str, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, url: str, token: str) -> None:
         self.url, self.token = url, token
         self._address = urllib.parse.urlsplit(url).netloc
-        self._deadline_s = deadline_s
 
     @classmethod
     def from_kubeconfig(cls, path: Path) -> "Api":
@@ -88,7 +83,7 @@ class Api:
 
     def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
         """Apply a JSON merge patch to the object at `path`. Returns: the new object"""
-        return self.request("PATCH", path, patch, content_type=MERGE_PATCH)
+        return self.request("PATCH", path, patch, content_type="application/merge-patch+json")
 
     def delete(self, path: str, *, propagation: str = "") -> None:
         """Delete the object at `path`. Do nothing if there is no such object.
@@ -128,12 +123,11 @@ class Api:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        content_type: str = JSON,
+        content_type: str = "application/json",
     ) -> Object:
         """Raises: ApiError with the words of the API server; ApiUnreachable"""
         data = None if body is None else json.dumps(body)
-        headers = {"Content-Type": content_type}
-        with self._reachable(), self._sent(method, path, data, headers) as response:
+        with self._reachable(), self._sent(method, path, data, content_type) as response:
             answer: Object = json.loads(response.read() or b"{}")
         if response.status >= http.client.BAD_REQUEST:
             raise ApiError(method, path, response.status, answer.get("message", ""))
@@ -144,22 +138,24 @@ class Api:
         self,
         method: str,
         path: str,
-        data: Any = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        data: str | bytes | None = None,
+        content_type: str = "application/json",
         *,
-        timeout_s: float | None = None,
+        accept: str = "application/json",
+        timeout_s: float = DEADLINE_S,
     ) -> Iterator[http.client.HTTPResponse]:
         """The answer to a request. Raises: OSError, HTTPException"""
-        own = {"Authorization": f"Bearer {self.token}", "Accept": JSON, "Content-Type": JSON}
-        with self._connected(timeout_s or self._deadline_s) as connection:
-            connection.request(method, path, body=data, headers={**own, **headers})
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
+        with self._connected(timeout_s) as connection:
+            connection.request(
+                method, path, body=data, headers=headers | {"Content-Type": content_type}
+            )
             yield connection.getresponse()
 
-    @contextlib.contextmanager
-    def _connected(self, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
-        connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
-        with contextlib.closing(connection):
-            yield connection
+    def _connected(
+        self, timeout_s: float
+    ) -> contextlib.AbstractContextManager[http.client.HTTPConnection]:
+        return contextlib.closing(http.client.HTTPConnection(self._address, timeout=timeout_s))
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:

@@ -1,10 +1,11 @@
 """Entry point of the `edgeai` command."""
 
+import contextlib
 import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -61,15 +62,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-demo = typer.Typer(
-    cls=Commands, no_args_is_help=True, help="Watch a job kind at work, on real data."
-)
+demo = typer.Typer(cls=Commands, no_args_is_help=True, help="Watch a kind of job on real data.")
 app.add_typer(demo, name="demo")
 job_commands.register(app)
 app.command()(credentials)
 
 REFRESH_S = 1.0
 MAX_EDGES = 20  # each edge node is a process with timers
+_STARTS = "the cluster runs, and edgeai starts in it"
 
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="show the status of the job and the data, too")
@@ -102,13 +102,9 @@ def up(
 
     running = environment.find(state_dir)
     if running is None:
-        _need("local")
-        number = len(system.EDGES) if edges is None else edges
-        running = environment.up(
-            state_dir,
-            edges=tuple(f"edge{n}" for n in range(number)),
-            on_api=lambda _: _say("the cluster runs, and edgeai starts in it"),
-        )
+        names = tuple(f"edge{n}" for n in range(len(system.EDGES) if edges is None else edges))
+        with _extra("local"):
+            running = environment.up(state_dir, edges=names, on_api=lambda _: _say(_STARTS))
         _say("look at it with `edgeai status` or `edgeai open`, stop it with `edgeai down`")
     else:
         _reuse(running, edges)
@@ -132,7 +128,6 @@ def _reuse(running: "Environment", edges: int | None) -> None:
 
 
 def _say(line: str) -> None:
-    """A word for people, whatever the output is for."""
     typer.echo(f"edgeai: {line}", err=True)
 
 
@@ -322,9 +317,8 @@ def demo_joint_inference(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
-    _need("demo", "sklearn")
-    from edgeai.demo.joint_inference import story as joint_inference
-
+    with _extra("demo", "sklearn"):
+        from edgeai.demo.joint_inference import story as joint_inference
     raise typer.Exit(
         joint_inference.run(output, verbose=verbose, keep=keep, isolated_edges=isolated_edges)
     )
@@ -337,9 +331,8 @@ def demo_federated_learning(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
-    _need("demo", "sklearn")
-    from edgeai.demo.federated_learning import story as federated_learning
-
+    with _extra("demo", "sklearn"):
+        from edgeai.demo.federated_learning import story as federated_learning
     raise typer.Exit(federated_learning.run(output, verbose=verbose, isolated_edges=isolated_edges))
 
 
@@ -353,26 +346,26 @@ def demo_distributed_training(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Train one network in three processes with PyTorch. One process is killed during training."""
-    _need("demo", "sklearn")
-    from edgeai.demo.distributed_training import story as distributed_training
-
+    with _extra("demo", "sklearn"):
+        from edgeai.demo.distributed_training import story as distributed_training
     raise typer.Exit(distributed_training.run(output, verbose=verbose, python=python))
 
 
 @demo.command("elastic-training")
 def demo_elastic_training(verbose: Verbose = False, output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed during training."""
-    _need("demo", "sklearn")
-    from edgeai.demo.elastic_training import story as elastic_training
-
+    with _extra("demo", "sklearn"):
+        from edgeai.demo.elastic_training import story as elastic_training
     raise typer.Exit(elastic_training.run(output, verbose=verbose))
 
 
-def _need(extra: str, *more: str) -> None:
-    """End with the extra to install, before anything of a local cluster starts."""
-    with extras.required("edgeai", extra):
+@contextlib.contextmanager
+def _extra(name: str, *more: str) -> Iterator[None]:
+    """Ends with the extra to install, before anything of a local cluster starts."""
+    with extras.required("edgeai", name):
         for library in ("jsonpatch", "obstore", "uvloop", *more):
             importlib.import_module(library)
+        yield
 
 
 def main() -> None:

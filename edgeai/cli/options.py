@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 import msgspec
 import typer
 
+from edgeai.cli.jobs import completion
 from edgeai.errors import EdgeAIError
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of
 
@@ -70,26 +71,12 @@ ObjectOutputOption = Annotated[
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="default: the namespace of the context")
 ]
-
-
-def job_names(context: typer.Context, incomplete: str) -> list[str]:
-    from edgeai.cli.jobs import completion
-
-    return completion.job_names(context, incomplete)
-
-
-def worker_names(context: typer.Context, incomplete: str) -> list[str]:
-    from edgeai.cli.jobs import completion
-
-    return completion.worker_names(context, incomplete)
-
-
 Job = Annotated[
     list[str],
     typer.Argument(
         metavar="[KIND] NAME",
         help="like digits, jis digits or jis/digits",
-        autocompletion=job_names,
+        autocompletion=completion.job_names,
     ),
 ]
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -263,7 +263,6 @@ class AsyncClient:
 
 def _type_of(kind: type[AnyResource], group: str) -> ResourceType:
     """Raises: TypeError where a program gives the name of a kind"""
-    type_in = getattr(kind, "type_in", None)
-    if type_in is None:
+    if not hasattr(kind, "type_in"):
         raise TypeError(f"{kind!r} is no class of a kind; use one of edgeai.client, such as Model")
-    return cast(ResourceType, type_in(group))
+    return kind.type_in(group)

@@ -101,8 +101,7 @@ class Client:
         except BaseException:
             self._end()
             raise
-        self._at_exit = functools.partial(_close, weakref.ref(self))
-        atexit.register(self._at_exit)
+        atexit.register(_close, weakref.ref(self))
 
     get = _blocking(AsyncClient.get)
     list = _blocking(AsyncClient.list)
@@ -159,7 +158,6 @@ class Client:
             if not is_fork:
                 self._check()
             self._is_closed = True
-        atexit.unregister(self._at_exit)
         if is_fork:
             return  # the connections belong to the process that has made it
         asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
@@ -186,6 +184,5 @@ class Client:
 
 
 def _close(reference: "weakref.ref[Client]") -> None:
-    """Close a client that is still in use at the end of the program."""
     if client := reference():
         client.close()

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
-from edgeai.cli.api import MERGE_PATCH, Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP
-from tests.support.client import Answer, Client, Stream
+from tests.support.client import MERGE_PATCH, Answer, Client, Stream
 from tests.support.waiting import eventually
 
 T = TypeVar("T")

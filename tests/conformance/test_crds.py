@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.cli.api import MERGE_PATCH, Object
+from edgeai.cli.api import Object
 from tests.conformance.clusters import AnyCluster
 from tests.conformance.objects import GROUP, widget, widget_crd
 from tests.conformance.space import Space
-from tests.support.client import APPLY_PATCH, JSON_PATCH, Client
+from tests.support.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Client
 from tests.support.waiting import eventually
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -6,9 +6,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from edgeai.cli.api import MERGE_PATCH, Object
+from edgeai.cli.api import Object
 from tests.conformance.space import Space
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE, joint_inference_spec
+from tests.support.client import MERGE_PATCH
 
 CHECKOUT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = CHECKOUT / "edgeai" / "demo" / "joint_inference" / "joint_inference.yaml"

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.cli.api import MERGE_PATCH, Object
+from edgeai.cli.api import Object
 from tests.conformance.objects import configmap, deployment, pod, widget
 from tests.conformance.space import Space
-from tests.support.client import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH
+from tests.support.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 # Merge
 

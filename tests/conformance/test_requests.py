@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from edgeai.cli.api import JSON
 from tests.conformance.objects import configmap
 from tests.conformance.space import Space
-from tests.support.client import Client
+from tests.support.client import JSON, Client
 
 REFUSED: dict[str, tuple[str, str, Any, str, tuple[int, str]]] = {
     "no such resource": ("GET", "/api/v1/gadgets", None, JSON, (404, "NotFound")),

@@ -8,16 +8,18 @@ import http.client
 import json
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from edgeai.cli.api import JSON, Api, ApiError, Object, collection_of
+from edgeai.cli.api import Api, ApiError, Object, collection_of
 
 DEADLINE_S: Final = 20.0
+JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
@@ -94,8 +96,9 @@ class Client(Api):
         context: ssl.SSLContext | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        super().__init__(url, token, deadline_s=deadline_s)
+        super().__init__(url, token)
         self.context = context
+        self._deadline_s = deadline_s
 
     # ---- objects -------------------------------------------------------------------------------
 
@@ -159,8 +162,10 @@ class Client(Api):
     ) -> Answer:
         """Send a request. A body of bytes is sent unchanged, any other body as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body)
-        headers = {"Content-Type": content_type, "Accept": accept}
-        with self._sent(method, _target(path, query), data, headers) as response:
+        target, wait_s = _target(path, query), self._deadline_s
+        with self._sent(
+            method, target, data, content_type, accept=accept, timeout_s=wait_s
+        ) as response:
             headers = {
                 name: ", ".join(response.headers.get_all(name, ())) for name in response.headers
             }
@@ -169,7 +174,8 @@ class Client(Api):
     @contextmanager
     def watch(self, path: str, *, accept: str = JSON, **query: Any) -> Iterator[Stream]:
         target = _target(path, {"watch": "1", **query})
-        with self._sent("GET", target, None, {"Accept": accept}) as response, closing(response):
+        stream = self._sent("GET", target, accept=accept, timeout_s=self._deadline_s)
+        with stream as response, closing(response):
             yield Stream(response)
 
     @contextmanager
@@ -178,16 +184,11 @@ class Client(Api):
         with self._connected(self._deadline_s) as connection:
             yield _PersistentClient(self, connection)
 
-    @contextmanager
-    def _connected(self, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
+    def _connected(self, timeout_s: float) -> AbstractContextManager[http.client.HTTPConnection]:
         if self.context is None:
-            with super()._connected(timeout_s) as connection:
-                yield connection
-            return
-        address = urlsplit(self.url).netloc
-        tls = http.client.HTTPSConnection(address, timeout=timeout_s, context=self.context)
-        with closing(tls):
-            yield tls
+            return super()._connected(timeout_s)
+        address, tls = urlsplit(self.url).netloc, self.context
+        return closing(http.client.HTTPSConnection(address, timeout=timeout_s, context=tls))
 
 
 class _PersistentClient(Client):
@@ -195,9 +196,8 @@ class _PersistentClient(Client):
         self.__dict__.update(other.__dict__)
         self._connection = connection
 
-    @contextmanager
-    def _connected(self, _timeout_s: float) -> Iterator[http.client.HTTPConnection]:
-        yield self._connection
+    def _connected(self, timeout_s: float) -> AbstractContextManager[http.client.HTTPConnection]:
+        return nullcontext(self._connection)
 
 
 def _target(path: str, query: Mapping[str, Any]) -> str:

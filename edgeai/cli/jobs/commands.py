@@ -10,6 +10,7 @@ import typer
 
 from edgeai import times
 from edgeai.cli import options
+from edgeai.cli.jobs import completion
 from edgeai.cli.options import (
     Cluster,
     Job,
@@ -46,7 +47,7 @@ def get(
         typer.Argument(
             metavar="[KIND] [NAME]",
             help="default: the jobs of all kinds",
-            autocompletion=options.job_names,
+            autocompletion=completion.job_names,
         ),
     ] = None,
     all_namespaces: Annotated[
@@ -106,7 +107,7 @@ def logs(
         typer.Option(
             "--worker",
             help="only pods with this name, end of a name, or role",
-            autocompletion=options.worker_names,
+            autocompletion=completion.worker_names,
         ),
     ] = "",
     follow: Annotated[

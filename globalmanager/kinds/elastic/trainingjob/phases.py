@@ -22,8 +22,6 @@ MESSAGES: Final[Mapping[JobState, str]] = {
     JobState.SUCCEEDED: "is successfully completed.",
     JobState.FAILED: "has failed.",
 }
-_JOINING: Final = "WorkersJoining"
-"""End of the reason of the condition Running while a worker that runs is not in training yet."""
 
 
 def enter(job: ElasticSnapshot, state: JobState, inputs: MachineInputs, table: Table) -> None:
@@ -40,25 +38,18 @@ def enter(job: ElasticSnapshot, state: JobState, inputs: MachineInputs, table: T
         job.conditions.set(JobState.WORKERS_READY, text, truth=Truth.FALSE, cause="WorkerLost")
     else:  # a job that restarts goes on with its scaler
         _end_scaling(job)
-    if state is JobState.SCALING:
-        # Scaling is the last condition while the job scales, so Running cannot follow its workers.
-        job.conditions.set(JobState.RUNNING, f"{job.text} {MESSAGES[JobState.RUNNING]}")
+    if state is JobState.SCALING:  # the last condition from now on, so Running cannot change
+        follow_joining(job, table, table.target)
     job.conditions.set(state, message)
 
 
 def follow_joining(job: ElasticSnapshot, table: Table, hosts: Collection[str]) -> None:
-    """Let the condition Running say whether workers run that are not in training yet.
-
-    Args: hosts: the list of hosts that the launcher has, or gets by this plan
-    """
-    rows = table.workers.values()
-    ready = [row.name for row in rows if row.is_host and row.is_new_host]
+    """Let the condition Running name workers that run and are not among the launcher's hosts."""
+    ready = [row.name for row in table.workers.values() if row.is_host and row.is_new_host]
     joining = ", ".join(name for name in ready if name not in hosts)
-    if joining:
-        message = f"{job.text} is running. Its launcher gets within seconds: {joining}"
-        job.conditions.set(JobState.RUNNING, message, cause=_JOINING)
-    else:
-        job.conditions.set(JobState.RUNNING, f"{job.text} {MESSAGES[JobState.RUNNING]}")
+    more = f" Its launcher gets within seconds: {joining}" if joining else ""
+    message = f"{job.text} {MESSAGES[JobState.RUNNING]}{more}"
+    job.conditions.set(JobState.RUNNING, message, cause="WorkersJoining" if joining else "")
 
 
 def _end_scaling(job: ElasticSnapshot) -> None:
