@@ -267,7 +267,7 @@ async def test_an_object_that_stays_is_waited_for_to_the_deadline(
 @pytest.mark.parametrize(
     ("line", "ordered"),
     [
-        ("-n team get jis", "get jis -n team"),
+        ("-n team get jis", "get -n team jis"),
         ("--context=a -A -o json get", "get --context=a -A -o json"),
         ("get -n team", "get -n team"),
         ("-nteam -ojson get", "get -nteam -ojson"),
