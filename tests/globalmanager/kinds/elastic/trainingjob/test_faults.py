@@ -14,6 +14,7 @@ from tests.globalmanager.kinds.elastic.world import (
     example,
     launched,
     running,
+    training,
     worker,
 )
 from tests.globalmanager.kinds.training.samples import ended, pods
@@ -134,9 +135,10 @@ def test_a_replaced_worker_leaves_the_list_before_its_successor_comes() -> None:
 
 
 def test_a_job_that_begins_to_scale_does_not_say_for_long_who_joins() -> None:
-    world = running()
+    world = training()
     world.pods_become("Failed", worker(1), **EVICTED).settle(at(20))
     world.pods_become("Running", worker(2)).settle(at(21))
+    assert world.condition("Running")["reason"] == "TrainingJobWorkersJoining"
     world.scale_out(1).settle(at(22))
     assert world.condition("Running")["reason"] == "TrainingJobRunning"
     assert world.status["phase"] == world.status["conditions"][-1]["type"] == "Scaling"
