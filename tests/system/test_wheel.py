@@ -220,7 +220,7 @@ def of_wheel(wheel: Path) -> metadata.Distribution:
     (directory,) = (
         each for each in zipfile.Path(wheel).iterdir() if each.name.endswith(".dist-info")
     )
-    return metadata.PathDistribution(directory)  # type: ignore[arg-type]  # as its own docs do
+    return metadata.PathDistribution(directory)
 
 
 def _is_of(extra: str, requirement: Requirement) -> bool:
