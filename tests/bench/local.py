@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgeai.cli import environment, system
-from edgeai.cli.api import collection_of, path_of
+from edgeai.cli.api import path_of
 from edgeai.cli.environment import Environment
 from tests.bench.samples import service
 from tests.bench.spread import spread
@@ -34,7 +34,7 @@ class Edge:
 def cr_to_edge_ms(running: Environment, edge: Edge, number: int) -> float:
     """From the API's answer until the assignment is durable on the edge."""
     wanted = service(number, "default", EDGE_NODE)
-    uid = running.api.create(collection_of(wanted), wanted)["metadata"]["uid"]
+    uid = running.api.create(wanted)["metadata"]["uid"]
     began_s = time.perf_counter()
     eventually("the assignment", lambda: edge.has(uid), poll_s=0.0)
     taken_ms = (time.perf_counter() - began_s) * 1000

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from edgeai.cli import environment
-from edgeai.cli.api import Object, collection_of
+from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
 from tests.docs.pages import Copy, copy_with
 from tests.docs.training import Training
@@ -85,7 +85,7 @@ def test_job_lives_and_ends_as_the_page_says(
         wait_for_end(train["spec"][replica_type], tmp_path)
     Training(
         running.api,
-        lambda object_: running.api.create(collection_of(object_), object_),
+        running.api.create,
         train=train,
         scale=copy.manifest("scale"),
         succeed=lambda name: (tmp_path / name).touch(),
