@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from edgeai.errors import EdgeAIError
-from edgeai.kubeconfig import default_state_dir, kubeconfig_of
+from edgeai.kubeconfig import default_state_dir
 
 if TYPE_CHECKING:
     from edgeai.client import AsyncClient
@@ -46,16 +46,13 @@ def _answer(
     """What the cluster of the command line answers; nothing where it does not."""
     import asyncio
 
-    from edgeai.client import AsyncClient
+    from edgeai.cli.options import Cluster
 
     async def ask() -> Iterable[str]:
-        given = context.params
-        file = kubeconfig_of(given.get("kubeconfig"), given.get("state_dir") or default_state_dir())
-        options = {"context": given.get("context") or ""}
-        async with (
-            asyncio.timeout(DEADLINE_S),
-            await AsyncClient.open(file, given.get("namespace") or "", **options) as client,
-        ):
+        given = {key: context.params.get(key) for key in Cluster._fields}
+        default = Cluster(default_state_dir(), None, "", "")
+        cluster = default._replace(**{key: value for key, value in given.items() if value})
+        async with asyncio.timeout(DEADLINE_S), await cluster.client() as client:
             return await question(client, _typed(context))
 
     with contextlib.suppress(EdgeAIError, OSError, TimeoutError):
