@@ -86,6 +86,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "IsADirectory": "set spec.format to dir, or spec.url to a file",
     },
     Cause.REFERENCES: {
+        "NoNodes": "give a node the labels of `edgeWorker.nodeSelector`, or correct the selector",
         "ModelNotFound": "create the Model that the message names, or correct the name in the job",
         "ModelInvalid": "correct the Model that the message names",
         "DatasetNotFound": (
