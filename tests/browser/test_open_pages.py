@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgeai.cli.api import Object
 from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
 from tests.browser.conftest import SERVICES, SIZES, Visitor, create, playwright, report, window
@@ -34,11 +35,10 @@ def service(running: Environment, name: str) -> str:
     return create(running, joint_inference(name, model="missing"))
 
 
-def training(running: Environment, name: str) -> str:
-    """A new training job. Returns: the path of its page"""
+def training(name: str) -> Object:
     job = next(copy.deepcopy(each) for each in of_every_kind() if each["kind"] == "PyTorchJob")
     job["metadata"]["name"] = name
-    return create(running, job)
+    return job
 
 
 def open_page(visitor: Visitor, path: str) -> Any:
@@ -71,7 +71,7 @@ def test_a_change_closes_nothing_and_takes_nothing_away(
 
 
 def test_forms_follow_a_job_that_others_change(wide: Visitor, running: Environment) -> None:
-    page = open_page(wide, training(running, "shared"))
+    page = open_page(wide, create(running, training("shared")))
     visible = page.locator(".actions button:visible")
     playwright.expect(visible).to_have_text(["Suspend", "Scale", "Delete"])
     changed = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}
@@ -127,6 +127,58 @@ def test_a_form_for_a_job_that_was_made_anew_changes_nothing(
     page.get_by_role("link", name="Back to the job").click()
     page.wait_for_url(f"**{path}")
     running.api.delete(f"{SERVICES}/anew")
+
+
+def test_an_order_outlives_filters_and_new_rows(wide: Visitor, running: Environment) -> None:
+    page = open_page(wide, "/jobs?sort=Name")
+    page.get_by_role("columnheader", name="Name").get_by_role("link").click()
+    page.wait_for_url("**/jobs?sort=-Name")
+    for name in ("order-a", "order-c"):
+        service(running, name)
+    page.get_by_label("Name", exact=True).fill("order")
+    rows = page.locator("tbody th")
+    playwright.expect(rows).to_have_text(["default/order-c", "default/order-a"])
+    assert page.url.endswith("sort=-Name&q=order")
+    service(running, "order-b")
+    names = [f"order-{letter}" for letter in "cba"]
+    playwright.expect(rows).to_have_text([f"default/{name}" for name in names])
+    for name in names:
+        running.api.delete(f"{SERVICES}/{name}")
+
+
+def test_a_log_stays_where_its_reader_is(wide: Visitor, running: Environment) -> None:
+    """At its end, or at a line that has been scrolled to. It is text, whatever is written."""
+    job = training("scrolled")
+    program = "seq 200; while sleep 0.2; do echo '<b>more</b>'; done"
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", program]
+    page = open_page(wide, create(running, job))
+    page.get_by_role("link", name="Log of scrolled-worker-0").click()
+    log = page.locator("#log")
+
+    def more() -> tuple[int, int, int]:
+        """Lines after the first; pixels above and below what is shown."""
+        text, above, below = log.evaluate(
+            "log => [log.textContent, log.scrollTop,"
+            " log.scrollHeight - log.scrollTop - log.clientHeight]"
+        )
+        return text.count("<b>more</b>"), above, below
+
+    eventually("the end", lambda: more()[0] > 2 and more()[2] < 30)
+    assert more()[1] > 0
+    log.evaluate("log => log.scrollTop = 0")
+    count, *_ = more()
+    eventually("more lines", lambda: more()[0] > count + 2)
+    assert more()[1] == 0
+
+    def refuse(route: Any) -> None:
+        is_stream = route.request.resource_type == "eventsource"
+        route.fulfill(status=429) if is_stream else route.continue_()
+
+    page.route("**/logs?**", refuse)
+    page.reload()
+    log.get_by_text("perhaps because too many logs are open").wait_for()
+    running.api.delete(f"{PYTORCH}/scrolled")
 
 
 def test_a_page_outlives_the_globalmanager(wide: Visitor, running: Environment) -> None:
