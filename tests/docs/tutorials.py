@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +35,16 @@ def steps(page: str) -> list[Step]:
     return found
 
 
+def script(page: str, files: Path) -> str:
+    """All commands of the page. Args: files: in place of its directory"""
+    text = "".join(f"{step.commands}echo '{_MARK}'\n" for step in steps(page))
+    text = re.sub(r"/tmp/edgeai-[a-z]+", str(files), text)
+    # The environment that runs this test is the one that the page activates.
+    activated, text = text.split(". .venv/bin/activate\n")
+    assert not activated
+    return text
+
+
 def follow(page: str, home: Path, *, timeout_s: float, **environment: str) -> list[str]:
     """Type all commands of the page. Returns: shown lines that were not printed
 
@@ -43,13 +52,8 @@ def follow(page: str, home: Path, *, timeout_s: float, **environment: str) -> li
     """
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = {"HOME": str(home), "PATH": path, **environment}
-    script = "".join(f"{step.commands}echo '{_MARK}'\n" for step in steps(page))
-    script = re.sub(r"/tmp/edgeai-[a-z]+", str(home / "files"), script)
-    # The environment that runs this test is the one that the page activates.
-    activated, script = script.split(". .venv/bin/activate\n")
-    assert not activated
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+        ["bash", "-euo", "pipefail", "-c", script(page, home / "files")],
         cwd=TUTORIALS.parents[1],
         env=variables,
         capture_output=True,
@@ -60,14 +64,17 @@ def follow(page: str, home: Path, *, timeout_s: float, **environment: str) -> li
     if done.returncode:
         subprocess.run(["edgeai", "down"], env=variables, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [*_missing(page, done.stdout)]
+    return missing(page, done.stdout)
 
 
-def _missing(page: str, output: str) -> Iterator[str]:
-    for step, printed in zip(steps(page), output.split(f"{_MARK}\n"), strict=False):
-        for line in step.shown:
-            if not re.search(_pattern(line), printed, re.MULTILINE):
-                yield f"{line!r} is not in:\n{printed}"
+def missing(page: str, output: str) -> list[str]:
+    """Lines that the page shows and its script has not printed."""
+    return [
+        f"{line!r} is not in:\n{printed}"
+        for step, printed in zip(steps(page), output.split(f"{_MARK}\n"), strict=False)
+        for line in step.shown
+        if not re.search(_pattern(line), printed, re.MULTILINE)
+    ]
 
 
 def _pattern(line: str) -> str:

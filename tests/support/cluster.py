@@ -64,7 +64,7 @@ class Cluster:
     def __init__(self, programs: Path, *, archive: Path, visible: Sequence[Path] = ()) -> None:
         self.programs = programs
         self._archive = archive
-        self._visible = (programs, archive.parent, *visible)
+        self._visible = (programs, archive.parents[1], *visible)  # other archives are beside it
         self._owned = ExitStack()
         self._control_planes: list[ControlPlane] = []  # one, once it was made
         self.nodes: dict[str, Node] = {}
@@ -115,8 +115,7 @@ class Cluster:
         self._network.connect(*machines)
         # In this thread: the kernel ends programs with the thread that started them.
         self.nodes = {machine.name: self._started_node(machine, stack) for machine in machines}
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda node: node.load(self._archive), self.nodes.values()))
+        self.load(self._archive)
         self._wait_until_nodes_are_ready()
         account = "/api/v1/namespaces/default/serviceaccounts/default"  # no pod without it
         self.eventually("the account of pods", lambda: self.client.find(account))
@@ -170,6 +169,11 @@ class Cluster:
             self.eventually(f"labels of node {name}", label)
 
     # ---- use -----------------------------------------------------------------------------------
+
+    def load(self, archive: Path) -> None:
+        """Images for all nodes, from Images().archive."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.load(archive), self.nodes.values()))
 
     def cut_off(self, name: str) -> None:
         """Take the node off the network; what runs there runs on."""
