@@ -169,6 +169,8 @@ class Observed(Job, frozen=True, kw_only=True):
     overridden: Mapping[ObjectRef, tuple[str, ...]] = {}
     """Children whose fields somebody else sets again after each correction -> paths of the fields.
     The engine leaves out the corrections of these children, also when the plan has them."""
+    readers: frozenset[NodeName] = frozenset()
+    """The nodes where other jobs need the content of this object (`Assignment.inputs`)."""
     scalers: Mapping[ObjectRef, Object] = {}
     """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
     executions: Mapping[str, Result | None] = {}
@@ -321,6 +323,9 @@ class Assignment(msgspec.Struct, frozen=True):
     targets: frozenset[ServicePort] = frozenset()
     """What these workers may reach through the relay. The node does not get this field, because
     the GlobalManager decides about each stream."""
+    inputs: frozenset[ObjectRef] = frozenset()
+    """The job resources whose content these workers read. The node gets them as tasks of their own:
+    `Observed.readers` tells their kind."""
 
     @classmethod
     def of(
@@ -332,6 +337,7 @@ class Assignment(msgspec.Struct, frozen=True):
         reporting: frozenset[WorkerName] | None = None,
         former: Iterable[WorkerName] = (),
         targets: Iterable[ServicePort] = (),
+        inputs: Iterable[ObjectRef] = (),
     ) -> "Assignment":
         """The assignment of one node, for the kinds. Its version is the job's generation.
 
@@ -341,6 +347,7 @@ class Assignment(msgspec.Struct, frozen=True):
             reporting: those of them that belong to the node now; None: all
             former: those of them that belong to another node now, and still run here
             targets: the Services of the job that they may reach through the relay
+            inputs: the job resources whose content they read
         """
         ref = observed.ref
         body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
@@ -352,6 +359,7 @@ class Assignment(msgspec.Struct, frozen=True):
             reporting=reporting,
             former=frozenset(former),
             targets=frozenset(targets),
+            inputs=frozenset(inputs),
         )
 
 
@@ -504,6 +512,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
     changes only counts and these fields needs no plan at once. Empty: every report needs a plan,
     for example because the plan reads the counts."""
+    has_readers: bool = False
+    """Whether `plan` reads `Observed.readers`. The engine then plans no job of the kind before it
+    knows the assignments of all jobs."""
 
     @property
     def watched(self) -> tuple[ResourceType, ...]:

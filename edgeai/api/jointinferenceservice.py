@@ -9,9 +9,10 @@ ResolvedRefs   True: the Models, their Secrets, the Nodes and the framework imag
                FrameworkImageNotConfigured. The plan then creates nothing until the condition is
                True. Unknown while the spec is not accepted.
 Running        True: both Deployments are available; of a fleet, the cloud worker and one edge
-               worker. False: Waiting, Starting, NoNodes (no node has the labels of the fleet), or
-               the reason that a pod's status gives (CrashLoopBackOff, Unschedulable, …). Unknown:
-               NodeNotReady, while the node of the edge worker is silent. Never final.
+               worker. False: Waiting, Starting, NoNodes (no node has the labels of the fleet),
+               ModelNotLoaded (edge workers have no model to load hot), or the reason that a pod's
+               status gives (CrashLoopBackOff, Unschedulable, …). Unknown: NodeNotReady, while the
+               node of the edge worker is silent. Never final.
 CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or
                CloudWorkerUnavailable, when every hard example of the last minute was a fallback.
                Absent until a worker tells how its hard examples were answered; Sedna's library
@@ -68,6 +69,22 @@ class ModelName(msgspec.Struct, frozen=True):
     """Its name."""
 
 
+class HotModel(ModelName, frozen=True, rename="camel"):
+    """The Model of an edge worker. hotUpdate and hotUpdateEnabled have the same meaning."""
+
+    hot_update: bool = False
+    """Whether the worker loads a new version of the model while it runs. The LocalController of the
+    node fetches the content. Otherwise a new pod loads the new version."""
+    hot_update_enabled: bool = False
+    """As hotUpdate, in Sedna's words."""
+    poll_period_seconds: Annotated[int, msgspec.Meta(ge=1, le=86400)] = 5
+    """How often the worker asks its LocalController for a new version."""
+
+    @property
+    def is_hot(self) -> bool:
+        return self.hot_update or self.hot_update_enabled
+
+
 class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
     """Limits and metrics of a HorizontalPodAutoscaler (autoscaling/v2)."""
 
@@ -95,7 +112,7 @@ class CloudWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 class EdgeWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
     """Runs the small model."""
 
-    model: ModelName
+    model: HotModel
     per_node: bool = False
     """Whether each node with the labels of nodeSelector runs one worker."""
     node_selector: Annotated[dict[str, str], msgspec.Meta(max_length=16)] = {}

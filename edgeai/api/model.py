@@ -1,17 +1,22 @@
 """Model as the API holds it.
 
-.status.conditions has one condition:
+.status.conditions has these conditions, in this order:
 
 Accepted       True: workers can use the URL. False: InvalidSpec.
+Delivered      True: every node whose workers load the model hot has the content of this spec.
+               False: Waiting, Fetching, or the reason of a node that cannot get it: NotFound,
+               Forbidden, Unavailable, WrongDigest, NoSpace, … Such a node goes on with the content
+               before. Unknown: ManyNodes, when .status has no room for what each node
+               tells. Absent while no node needs the content.
 """
 
-from typing import Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.specs import NonEmpty
-from edgeai.api.status import Conditions, Metric, Time
+from edgeai.api.status import Conditions, Int32, Metric, Time
 
 
 class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -23,6 +28,9 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Format of the model, for users and workers. The GlobalManager never reads this field."""
     credential_name: str = ""
     """Name of the Secret with the keys for fetching the model."""
+    sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """SHA-256 of the content, in lower-case hex. With it, a node accepts no other content. Without
+    it, a node fetches what the URL has once for each change of the spec."""
     device_soc_versions: list[str] | None = msgspec.field(default=None, name="device_soc_versions")
     """Accelerators for which the model was converted."""
 
@@ -47,6 +55,14 @@ class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The time when the metrics last changed."""
     metrics: list[Metric] = []
     trained_by: TrainedBy | None = None
+    digest: str | None = None
+    """SHA-256 of the content that the nodes have of this spec, in lower-case hex."""
+    nodes: Int32 | None = None
+    """Number of nodes whose workers load the model hot."""
+    ready_nodes: Int32 | None = None
+    """Number of these nodes that have the content of this spec."""
+    workers: dict[str, dict[str, Any]] = {}
+    """What each of these nodes has told last. The edge side writes this field."""
 
 
 DEFINITION: Final = Definition(

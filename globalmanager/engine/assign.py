@@ -59,6 +59,7 @@ class Assigner:
 
     Args:
         sink: gets the assignments
+        plans: gets the jobs whose content other nodes read than before
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Assigner:
         observer: Observer,
         sink: AssignmentSink,
         *,
+        plans: FanOut,
         metrics: EngineMetrics,
         traces: TaskTraces = NO_TRACES,
         clock: Clock = SYSTEM_CLOCK,
@@ -74,6 +76,7 @@ class Assigner:
         self._caches = observer.jobs.caches
         self._observer = observer
         self._sink = sink
+        self._plans = plans
         self._metrics = metrics
         self._traces = traces
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
@@ -163,6 +166,7 @@ class Assigner:
         self._nodes.set(ref, by_node)
         self._sink.assign(task_key(ref), by_node)
         self._uids[ref] = observed.uid
+        self._set_readers(ref, by_node)
         self._traces.assigned(ref)
 
     def _fail(self, ref: ObjectRef) -> None:
@@ -175,13 +179,27 @@ class Assigner:
         self._uids.pop(ref, None)
         self._nodes.drop(ref)
         self._sink.forget(task_key(ref))
+        self._set_readers(ref, {})
+
+    def _set_readers(self, ref: ObjectRef, by_node: Mapping[NodeName, Assignment]) -> None:
+        """The inputs of a job, for example Models, belong on the nodes of the job."""
+        for input_ in self._observer.readers.set(ref, by_node):
+            if input_.type in self._jobs.kinds:
+                self._queue.add(input_)
+                self._plans.changed(input_, [input_])
 
     def _check_initially_assigned(self) -> None:
         """Set `initially_assigned` when no job waits. A job whose kind has failed does not count as
         waiting, because one bad job must not keep all edge nodes out.
         """
+        if self.initially_assigned.is_set():
+            return
         if not (self._queue or self._fan_out or self._parked) and self._caches.is_listed():
             self.initially_assigned.set()
+            self._observer.readers.are_complete = True
+            for ref in self._jobs.refs():
+                if self._jobs.kinds[ref.type].has_readers:
+                    self._plans.changed(ref, [ref])
 
 
 def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | None) -> bool:

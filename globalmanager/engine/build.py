@@ -60,7 +60,7 @@ def build_engine(
     queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
     fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
     observer = Observer(Jobs(caches), contacts, worker_settings)
-    assigner = Assigner(observer, sink, metrics=metrics, traces=traces, clock=clock)
+    assigner = Assigner(observer, sink, plans=fan_out, metrics=metrics, traces=traces, clock=clock)
     writers = build_writers(client, observer, queue, settings, fence, metrics, clock)
     reconciler = JobReconciler(observer, writers, fence=fence, clock=clock, traces=traces)
     changes = ChangeHandler(

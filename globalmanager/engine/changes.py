@@ -36,7 +36,7 @@ from globalmanager.engine.reconcile import JobReconciler
 from globalmanager.engine.status import status_of
 from globalmanager.ha.fence import Fence
 
-# Fields of a worker's entry of .status.workers that no plan of a kind with `sums` reads.
+# Fields of a worker's entry of .status.workers that a plan of a kind with `sums` may read later.
 _COUNTS: Final = frozenset({"taskInfo", "revision", "details", "observedAt"})
 
 

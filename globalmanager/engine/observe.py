@@ -14,6 +14,7 @@ from edgeai.api.status import condition_of
 from globalmanager.cache.store import by_controller
 from globalmanager.contract import Job, Observed, WorkerSettings
 from globalmanager.engine.jobs import Jobs
+from globalmanager.engine.readers import Readers
 from globalmanager.engine.relation import JobRelation
 from globalmanager.ha.contacts import Contacts
 
@@ -36,6 +37,7 @@ class Observer:
         self.jobs = jobs
         self._contacts = contacts
         self.settings = settings
+        self.readers = Readers()
         self._decoded: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
         self._references: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # job -> references
         self._controllers: JobRelation[ObjectRef, str] = JobRelation()  # job -> `Owned.controllers`
@@ -75,6 +77,7 @@ class Observer:
             contacts=self._contacts.by_node(),
             settings=self.settings,
             absent=frozenset(type_ for type_ in kind.owns if caches.lacks_children(type_)),
+            readers=self.readers.nodes(ref),
             scalers=self.jobs.scalers(ref),
         )
 

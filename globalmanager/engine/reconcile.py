@@ -72,7 +72,10 @@ class JobReconciler:
         # An object that was readable once keeps its workers and its assignments. The engine makes
         # no new child for the object, because the object may be terminating and Kubernetes would
         # have to delete each new child.
-        if self._caches.is_set_aside(ref):
+        # Without its readers, a job would take from its status what they have told. The assigner
+        # queues the job when they are here.
+        has_readers = not kind.has_readers or self._observer.readers.are_complete
+        if self._caches.is_set_aside(ref) or not has_readers:
             return None
         if not self._caches.can_observe(kind):
             self._parked[ref] = None

@@ -165,6 +165,7 @@ class World:
         self.type = type_ or kind.definition.resources[0]
         self.object = object_
         self.settings = SETTINGS
+        self.readers: frozenset[NodeName] = frozenset()
         self.absent: frozenset[ResourceType] = frozenset()
         self.refusal: Refusal | None = None
         self.overridden: dict[ObjectRef, tuple[str, ...]] = {}
@@ -344,6 +345,7 @@ class World:
             contacts=dict(self.contacts),
             settings=self.settings,
             absent=self.absent,
+            readers=self.readers,
             refusal=self.refusal,
             overridden=self.overridden,
         )

@@ -6,6 +6,7 @@ reference is not an error, because `kubectl apply` may create objects in any ord
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -103,6 +104,19 @@ def named(
 
 def model_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
     return _data_obstacle(observed, model_ref(observed.type, observed.ref.namespace, name), path)
+
+
+def content_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
+    """Why a node cannot fetch the content of a Model that is not missing otherwise."""
+    ref = model_ref(observed.type, observed.ref.namespace, name)
+    try:
+        url = _data_of(observed.references[ref]).url
+    except (KeyError, InvalidSpec):  # `model_obstacle` names the fault
+        return None
+    if urlsplit(url).scheme:
+        return None
+    text = f"Model {ref.namespace}/{name} is a file of the node ({path})"
+    return Obstacle("ModelNotDelivered", f"{text}: give it an s3, http or https URL")
 
 
 def dataset_obstacle(observed: Observed, name: str, path: str, *, node: str) -> Obstacle | None:

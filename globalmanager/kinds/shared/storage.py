@@ -333,5 +333,14 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
     )
 
 
+def scratch() -> Placement:
+    """An empty directory of the pod, MODEL_DIR, for content that the worker itself fetches."""
+    return Placement(
+        env=({"name": "MODEL_DIR", "value": DOWNLOADS},),
+        volumes=({"name": _DOWNLOADS_VOLUME, "emptyDir": {}},),
+        mounts=({"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS},),
+    )
+
+
 def _fetched_to(url: str) -> tuple[str, str]:
     return url, posixpath.dirname(_path_in_pod(url))

@@ -239,7 +239,7 @@ def _replaced(
 def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
     """The entry of the worker's present node, with the counts that its former node now tells."""
     elsewhere = dict(mapping(entry.get("countedElsewhere")))
-    before, counts = _numbers(elsewhere.get(report.node)), _numbers(report.body.task_info)
+    before, counts = _numbers(elsewhere.get(report.node)), _lasting(report.body.task_info)
     elsewhere[report.node] = greatest(before, counts)
     return {**entry, "countedElsewhere": _merged(elsewhere)}
 
@@ -271,13 +271,13 @@ def _counts_elsewhere(entry: Mapping[str, Any], report: WorkerReport) -> OtherCo
     elsewhere = dict(mapping(entry.get("countedElsewhere")))
     if entry.get("node", report.node) != report.node:
         before = _numbers(elsewhere.pop(report.node, {}))
-        elsewhere[str(entry["node"])] = _numbers(entry.get("taskInfo"))
+        elsewhere[str(entry["node"])] = _lasting(entry.get("taskInfo"))
         return OtherCounts(before, _merged(elsewhere))
     # A new ledger of the same node begins at zero, as after a lost disk. The counts of the old one
     # stay as a base.
     is_recount = entry.get("instance", report.ledger_id) != report.ledger_id
     return OtherCounts(
-        _numbers(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere
+        _lasting(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere
     )
 
 
@@ -298,6 +298,12 @@ def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers(counts: Any) -> dict[str, Any]:
     return {name: value for name, value in mapping(counts).items() if _is_number(value)}
+
+
+def _lasting(counts: Any) -> dict[str, Any]:
+    """The numbers that outlast a ledger: not those of one version of a model."""
+    numbers = _numbers(counts).items()
+    return {n: value for n, value in numbers if n != "version" and not n.endswith("OfVersion")}
 
 
 def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from common.clock import SYSTEM_CLOCK
 from edgeai.api import slices
 from edgeai.api.objects import LABEL_ROLE
 from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ResourceType, ref_of
@@ -20,10 +21,11 @@ from edgeai.ids import NodeName, Uid
 from edgeai.kube.sender import ClientSettings
 from globalmanager.contract import Assignment, Kind, Observed, WorkerSettings
 from globalmanager.engine.assign import Assigner, concerns_assignments
-from globalmanager.engine.fan_out import PAUSE_S
+from globalmanager.engine.fan_out import PAUSE_S, FanOut
 from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.metrics import EngineMetrics
 from globalmanager.engine.observe import Observer
+from globalmanager.engine.queue import WorkQueue
 from tests.globalmanager.cluster import Edge, LocalApi, Manager, User, key_of, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.engine.test_fan_out import spin
@@ -268,7 +270,8 @@ class Assigning:
         metrics = EngineMetrics(CollectorRegistry())
         settings = WorkerSettings(root_key=bytes(32))
         observer = Observer(Jobs(self.stores), self.edge.contacts, settings)
-        self.assigner = Assigner(observer, self.edge, metrics=metrics)
+        plans = FanOut(WorkQueue(), jobs_per_slice=1, clock=SYSTEM_CLOCK)
+        self.assigner = Assigner(observer, self.edge, plans=plans, metrics=metrics)
 
     def put(self, job: Object) -> None:
         self.jobs.upsert(job)

@@ -5,7 +5,6 @@ The engine plans again when the Dataset, its Node or the contact to the node has
 total.
 """
 
-import re
 from datetime import datetime
 from typing import Final
 
@@ -13,15 +12,14 @@ from edgeai.api.dataset import DatasetSpec
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.specs import check_object_name, parse_spec
-from edgeai.api.status import WAITING, Finding, Truth, mapping, worker_entries
+from edgeai.api.status import WAITING, Finding, Truth, worker_entries
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import Job, Observed, Plan
 from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge.node_reports import is_present, reason_of
 from globalmanager.kinds.shared import contacts, status, storage
 
 COUNTED: Final = "Counted"
-
-_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9]{0,62}[A-Za-z0-9])?")
 
 
 def read(object_: Object) -> DatasetSpec:
@@ -71,18 +69,11 @@ def _counted(observed: Observed, node: str) -> Finding:
     The message has no number. A message with the number would cause another write with every count.
     """
     entry = worker_entries(status.status_of(observed)).get(WorkerName(observed.ref.name), {})
-    details = mapping(entry.get("details"))
     # After an edit of nodeName or url, the entry is still that of the former data.
-    if entry.get("node") != node or details.get("generation") != str(observed.generation):
+    if entry.get("node") != node or not is_present(observed, entry):
         message = f"node {node} has not counted the samples yet"
         return Finding(COUNTED, Truth.FALSE, WAITING, message)
     if entry.get("status") == "running":
         return Finding(COUNTED, Truth.TRUE, COUNTED, f"node {node} counts the samples")
-    reason = str(details.get("problem", ""))
-    return Finding(
-        COUNTED,
-        Truth.FALSE,
-        # The node writes this word. The API conventions demand the form of a reason.
-        reason if _REASON.fullmatch(reason) else "SourceFailed",
-        str(entry.get("reason") or f"node {node} cannot count the samples"),
-    )
+    message = str(entry.get("reason") or f"node {node} cannot count the samples")
+    return Finding(COUNTED, Truth.FALSE, reason_of(entry), message)

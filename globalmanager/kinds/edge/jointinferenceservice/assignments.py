@@ -13,12 +13,18 @@ from common.wire import WorkerGrant
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.objects import has_role, is_being_deleted
 from edgeai.api.pod_state import node_of, phase_of
-from edgeai.api.resources import DEPLOYMENTS, PODS, Object
+from edgeai.api.resources import DEPLOYMENTS, PODS, Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ServicePort
 from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, FLEET
-from globalmanager.kinds.edge.jointinferenceservice.workers import PORT, service_name, worker_name
+from globalmanager.kinds.edge.jointinferenceservice.workers import (
+    PORT,
+    hot_model,
+    service_name,
+    worker_name,
+)
+from globalmanager.kinds.edge.references import model_ref
 from globalmanager.kinds.edge.worker_form import fixed_node
 from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
@@ -48,6 +54,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
         workers={},
         # The relay lets an edge worker reach its cloud worker and no other Service of the cluster.
         targets=(ServicePort(service_name(service), PORT),),
+        inputs=_inputs(observed),
     )
     name = worker_name(service, EDGE)
     members, others = _members(observed), frozenset(_other_nodes(observed))
@@ -114,6 +121,17 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
         # A pod that is being deleted counts: its worker may report its last numbers.
         if has_role(pod, EDGE) and phase_of(pod) not in ("Succeeded", "Failed"):
             yield node_of(pod)
+
+
+def _inputs(observed: Observed) -> list[ObjectRef]:
+    """The Model whose content the node's LocalController fetches for the edge worker."""
+    spec: JointInferenceServiceSpec | None = observed.spec
+    if spec is not None:
+        name = spec.edge_worker.model.name if spec.edge_worker.model.is_hot else ""
+    else:  # the workers of the last valid spec still need their model
+        edge = (child for ref, child in observed.children.items() if ref.type == DEPLOYMENTS)
+        name = next((hot_model(child) for child in edge if has_role(child, EDGE)), "")
+    return [model_ref(observed.type, observed.ref.namespace, name)] if name else []
 
 
 def _template_node(deployment: Object) -> str:

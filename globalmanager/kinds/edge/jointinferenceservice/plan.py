@@ -16,7 +16,7 @@ from edgeai.api.status import STARTING, WAITING, Finding, Truth
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.jointinferenceservice import fleet as fleets
-from globalmanager.kinds.edge.jointinferenceservice import health, reachability, workers
+from globalmanager.kinds.edge.jointinferenceservice import health, hot_models, reachability, workers
 from globalmanager.kinds.edge.jointinferenceservice import spec as types
 from globalmanager.kinds.edge.jointinferenceservice.assignments import nodes
 from globalmanager.kinds.edge.jointinferenceservice.fleet import Fleet
@@ -112,9 +112,11 @@ def _running(
     cause = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if cause is None or health.has_workers(observed):
         running, phase = health.running(observed, now)
+        # The reports of a fleet are in slices, so its status does not tell who has a model.
+        if fleet is None:
+            return hot_models.with_model(observed, running, phase)
         is_waiting = running.reason == STARTING and health.is_available(observed, CLOUD)
-        is_empty = fleet is not None and not fleet.nodes
-        return (fleets.no_nodes() if is_empty and is_waiting else running), phase
+        return (running if fleet.nodes or not is_waiting else fleets.no_nodes()), phase
     message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
 

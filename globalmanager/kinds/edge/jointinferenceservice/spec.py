@@ -112,6 +112,9 @@ def obstacles(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs
         refs.model_obstacle(observed, worker.model.name, f"{worker_path(role)}.model.name")
         for role, worker in workers(spec)
     ]
+    if spec.edge_worker.model.is_hot:
+        name, path = spec.edge_worker.model.name, f"{worker_path(EDGE)}.model.hotUpdate"
+        entries.append(refs.content_obstacle(observed, name, path))
     for role, worker in workers(spec):
         entries += refs.worker_obstacles(observed, worker, worker_path(role))
     return tuple(entry for entry in entries if entry is not None)

@@ -26,6 +26,7 @@ from edgeai.api.resources import (
     SERVICES,
     Object,
 )
+from edgeai.api.status import mapping
 from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.edge import references as refs
@@ -33,7 +34,7 @@ from globalmanager.kinds.edge import transport
 from globalmanager.kinds.edge.jointinferenceservice import mining
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, FLEET, workers
 from globalmanager.kinds.edge.worker_form import WorkerPod, build, fixed_node, set_by_user
-from globalmanager.kinds.shared import children, objects, pods, storage
+from globalmanager.kinds.shared import children, objects, pods, sedna, storage
 from globalmanager.kinds.shared.pods import EnvVar, field, literal, worker_api
 from globalmanager.kinds.shared.secrets import worker_secret
 
@@ -49,7 +50,8 @@ OWNS: Final = {
     AUTOSCALERS: UpdateRule.REPLACE,
     CONFIG_MAPS: UpdateRule.REPLACE,
 }
-_SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME", pods.WORKER_SECRET)
+HOT_MODEL: Final = "HOT_MODEL"  # no common name: a template may have a MODEL_NAME of its own
+_SET_BY_EDGEAI: Final = ("LC_SERVER", "WORKER_NAME", HOT_MODEL, pods.WORKER_SECRET)
 """Environment variables that edgeai sets. Without edgeai's values, the reports of an edge worker do
 not reach .status."""
 
@@ -88,6 +90,11 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
                 f"{role}Worker.hpa has no effect: the API server does not serve "
                 f"{AUTOSCALERS.api_version}, which Kubernetes 1.23 and newer have"
             )
+    if spec.edge_worker.model.is_hot and observed.type.group == sedna.GROUP:
+        sentences.append(
+            "edgeWorker.model.hotUpdate needs a worker with edgeai.worker: Sedna's library finds no"
+            " model then"
+        )
     for name in set_by_user(spec.edge_worker, _SET_BY_EDGEAI):
         sentences.append(
             f"edgeWorker.template sets {name}, and that is kept: reports of this worker reach"
@@ -164,12 +171,16 @@ def _template(
 ) -> Object:
     # Cloud workers do not report, so their name needs no node.
     is_fixed = role == CLOUD or bool(fixed_node(form))
-    model = refs.model_source(observed, form.model.name, env="MODEL_URL")
+    if is_hot(form):
+        data = storage.scratch()
+    else:
+        model = refs.model_source(observed, form.model.name, env="MODEL_URL")
+        data = storage.place([model], observed.settings)
     worker = WorkerPod(
         role=role,
         form=form,
         env=env,
-        data=storage.place([model], observed.settings),
+        data=data,
         name=worker_name(observed.ref.name, role) if is_fixed else None,
         is_edge=role == EDGE,
     )
@@ -198,6 +209,7 @@ def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVa
         literal("BIG_MODEL_IP", f"{service_name(name)}.{namespace}"),
         literal("BIG_MODEL_PORT", str(PORT)),
         *_mining_env(form.mining),
+        *_model_env(form),
         *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),
         *transport.environment(spec.transport, observed.settings),
     ]
@@ -215,6 +227,31 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
     node = field("NODE_NAME", "spec.nodeName")
     role = FLEET if form.per_node else EDGE
     return [node, literal("WORKER_NAME", worker_name(name, role, "$(NODE_NAME)"))]
+
+
+def is_hot(form: EdgeWorker | CloudWorker) -> bool:
+    """Whether the worker gets its model from the LocalController, and new versions as it runs."""
+    return isinstance(form, EdgeWorker) and form.model.is_hot
+
+
+def _model_env(form: EdgeWorker) -> list[EnvVar]:
+    """Variables of a model that is loaded hot. They stay with a new version, so the pod stays."""
+    if not is_hot(form):
+        return []
+    return [
+        literal(HOT_MODEL, form.model.name),
+        literal("MODEL_POLL_PERIOD_SECONDS", str(form.model.poll_period_seconds)),
+    ]
+
+
+def hot_model(deployment: Object) -> str:
+    """The Model that the workers of an edge Deployment load hot; "": none."""
+    template = mapping(mapping(deployment.get("spec")).get("template"))
+    for container in mapping(template.get("spec")).get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable.get("name") == HOT_MODEL:
+                return str(variable.get("value", ""))
+    return ""
 
 
 def _mining_env(algorithm: Mining | None) -> list[EnvVar]:

@@ -3,6 +3,8 @@
 from edgeai.api.model import DEFINITION
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
+from globalmanager.kinds.edge.model.assignments import assignments
+from globalmanager.kinds.edge.model.fold import ModelFold
 from globalmanager.kinds.edge.model.plan import plan, read
 
 KIND = Kind(
@@ -11,8 +13,12 @@ KIND = Kind(
         Column("URL", "string", ".spec.url"),
         Column("Format", "string", ".spec.format"),
         Column("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status'),
+        Column("Ready", "integer", ".status.readyNodes", priority=1),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
     read=read,
     plan=plan,
+    assignments=assignments,
+    fold=ModelFold,
+    has_readers=True,
 )

@@ -1,4 +1,5 @@
-"""Reads a Model, and says whether workers can use the scheme and the path of the Model's URL.
+"""Reads a Model, and says whether workers can use the scheme and the path of the Model's URL, and
+whether the nodes have its content.
 
 The engine plans again when the Model has changed. Pure and total.
 """
@@ -10,6 +11,7 @@ from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import Object
 from edgeai.api.specs import parse_spec
 from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.edge.model.delivery import delivery
 from globalmanager.kinds.shared import status, storage
 
 
@@ -26,8 +28,16 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return Plan()
     # A change of the prefixes takes effect without an edit of the Model.
     fault = observed.invalid or storage.fault_of_place(observed.spec.url, observed.settings)
-    finding = status.accepted() if fault is None else status.rejected(fault)
+    delivered, fields = delivery(observed)
+    findings = [status.rejected(fault)] if fault else [status.accepted(), *delivered]
     return Plan(
-        status=status.described(observed, [finding], now),
-        events=status.events(observed, [finding]),
+        status=status.subtree(
+            observed,
+            {
+                "observedGeneration": observed.generation,
+                "conditions": status.conditions(observed, findings, now),
+                **fields,
+            },
+        ),
+        events=status.events(observed, findings),
     )

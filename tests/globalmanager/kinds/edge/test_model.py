@@ -1,14 +1,40 @@
-"""Model: the plan only checks the spec."""
+"""Model: whether its spec is good, which nodes get it, and what they tell of its content."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from globalmanager.contract import Plan
+from common import wire
+from edgeai.ids import NodeName
+from globalmanager.contract import Assignment, Plan, ReportRefused
 from globalmanager.kinds.edge.model import KIND
+from globalmanager.kinds.edge.model.fold import ModelFold
+from globalmanager.kinds.shared.stored import stored_bytes
 from tests.globalmanager.kinds.edge.samples import proposal_service, small_service
 from tests.support.world import World, job, report
+
+URL = "https://example.org/small.onnx"
+DIGEST = "0a" * 32
+
+
+def read_model(*nodes: str, **spec: Any) -> World:
+    """A Model that workers on these nodes load hot."""
+    world = World(KIND, job("small", {"url": URL, **spec}))
+    world.readers = frozenset(map(NodeName, nodes))
+    return world.settle()
+
+
+def assignments_of(world: World) -> Mapping[NodeName, Assignment]:
+    return KIND.assignments(world.observed())
+
+
+def tell(world: World, node: str, *, status: Any = "running", **fields: str) -> None:
+    reason = fields.pop("reason", "")
+    told = report(worker=f"small-{node}", node=node, status=status, reason=reason, details=fields)
+    world.receive(told)
+    world.settle()
 
 
 def model(**spec: Any) -> World:
@@ -45,10 +71,110 @@ def test_a_corrected_model_is_accepted() -> None:
     assert world.condition("Accepted")["observedGeneration"] == 2
 
 
-def test_a_model_has_no_assignment_and_no_reports() -> None:
+def test_a_model_without_readers_has_no_assignment_and_no_word_of_delivery() -> None:
     world = model(url="/models/a")
     assert world.kind.assignments(world.observed()) == {}
-    assert world.receive(report()) is None
+    assert world.status.keys() == {"observedGeneration", "conditions"}
+    assert [each["type"] for each in world.status["conditions"]] == ["Accepted"]
+
+
+def test_the_nodes_that_read_a_model_get_its_url_and_digest() -> None:
+    world = read_model("edge0", "edge1", sha256=DIGEST, credentialName="keys")
+    bodies = {str(node): each.body for node, each in assignments_of(world).items()}
+    assert bodies.keys() == {"edge0", "edge1"}
+    excerpt = {"url": URL, "sha256": DIGEST, "credentialName": "keys"}
+    assert bodies["edge0"].spec == excerpt
+    assert bodies["edge0"].workers == {"small-edge0": wire.THE_NODE_ITSELF}
+
+
+def test_the_status_follows_what_the_nodes_tell() -> None:
+    world = read_model("edge0", "edge1")
+    assert world.condition("Delivered")["reason"] == "Waiting"
+    assert (world.status["nodes"], world.status["readyNodes"]) == (2, 0)
+    tell(world, "edge0", generation="1", digest=DIGEST)
+    tell(world, "edge1", generation="1")
+    assert world.condition("Delivered")["reason"] == "Fetching"
+    assert (world.status["readyNodes"], world.status["digest"]) == (1, DIGEST)
+    tell(world, "edge1", status="lost", reason="no such file", generation="1", problem="NotFound")
+    delivered = world.condition("Delivered")
+    assert (delivered["status"], delivered["reason"]) == ("False", "NotFound")
+    assert delivered["message"] == "node edge1: no such file"
+    tell(world, "edge1", generation="1", digest=DIGEST)
+    assert world.condition("Delivered")["status"] == "True"
+    assert world.plan() == Plan()
+
+
+@pytest.mark.parametrize("url", ["htps://example.org/small.onnx", 7, None])
+def test_a_wrong_edit_leaves_the_model_on_its_nodes(url: Any) -> None:
+    world = read_model("edge0", sha256=DIGEST)
+    tell(world, "edge0", generation="1", digest=DIGEST)
+    world.change({"url": url, "sha256": DIGEST}).settle()
+    assert world.condition("Accepted")["status"] == "False"
+    (assignment,) = assignments_of(world).values()
+    assert assignment.version == 2
+    assert assignment.body.spec.get("url") == (url if isinstance(url, str) else None)
+
+
+def test_former_nodes_give_their_room_to_new_ones() -> None:
+    former = [f"old{number}" for number in range(ModelFold.max_workers)]
+    world = read_model(*former)
+    for node in former:
+        tell(world, node, generation="1", digest=DIGEST)
+    world.readers = frozenset({NodeName("new")})
+    world.settle()
+    assert world.status.get("workers", {}) == {}
+    tell(world, "new", generation="1", digest=DIGEST)
+    assert world.condition("Delivered")["status"] == "True"
+    assert world.plan() == Plan()
+    world.readers = frozenset()
+    assert "workers" not in {k for k, v in world.settle().status.items() if v}
+    assert world.plan() == Plan()
+
+
+def test_a_node_with_other_content_than_the_spec_names_is_not_ready() -> None:
+    world = read_model("edge0", sha256="1b" * 32)
+    tell(world, "edge0", generation="1", digest=DIGEST)
+    assert world.condition("Delivered")["reason"] == "Fetching"
+    assert (world.status["readyNodes"], world.status["digest"]) == (0, "1b" * 32)
+
+
+def test_what_nodes_told_of_an_earlier_spec_is_not_about_the_new_one() -> None:
+    world = read_model("edge0")
+    tell(world, "edge0", generation="1", digest=DIGEST)
+    world.change({"url": "https://example.org/v2"}).settle()
+    assert world.condition("Delivered")["reason"] == "Waiting"
+    assert "digest" not in world.status
+    assert world.status["readyNodes"] == 0
+
+
+@pytest.mark.parametrize("problem", ["no word", "x" * 65, "", "é"])
+def test_a_node_cannot_write_a_wrong_reason(problem: str) -> None:
+    world = read_model("edge0")
+    tell(world, "edge0", status="lost", generation="1", problem=problem, digest="../../x")
+    assert world.condition("Delivered")["reason"] in ("SourceFailed", "Fetching")
+    assert "digest" not in world.status
+
+
+def test_the_status_of_a_model_for_many_nodes_stays_small() -> None:
+    nodes = [f"edge-of-a-long-name-{number}" for number in range(400)]
+    world = read_model(*nodes)
+    for number, node in enumerate(nodes):
+        details = {"generation": "1", "digest": DIGEST, "updateTime": "2026-11-27T10:00:00Z"}
+        counts = {"bytes": 10**9, "size": 10**9}
+        one = report(worker=f"small-{node}", node=node, counts=counts, details=details)
+        if number < ModelFold.max_workers:
+            world.receive(one)
+        else:
+            with pytest.raises(ReportRefused):
+                world.receive(one)
+    assert stored_bytes(world.settle().status) < 64 * 1024
+    assert world.condition("Delivered")["status"] == "Unknown"
+    assert (world.status["nodes"], world.status["readyNodes"]) == (400, 100)
+
+
+@pytest.mark.parametrize("sha256", ["abc", "A" * 64, DIGEST + "0", "../" + "a" * 61])
+def test_a_digest_of_another_form_is_refused(sha256: str) -> None:
+    assert model(url=URL, sha256=sha256).condition("Accepted")["status"] == "False"
 
 
 def test_a_model_that_is_being_deleted_has_an_empty_plan() -> None:

@@ -1,0 +1,36 @@
+"""Computes the assignments of a Model. Nodes whose workers load the model hot fetch its content.
+
+The LocalController itself reports, as a worker with the names of the Model and of its node. The
+grant of this worker has no secret, so no other process on the node can report in its place.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from common.wire import THE_NODE_ITSELF
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.status import mapping
+from edgeai.ids import NodeName, WorkerName
+from globalmanager.contract import Assignment, Observed
+
+FIELDS: Final = ("url", "sha256", "credentialName")
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> url, sha256 and credentialName."""
+    if is_being_deleted(observed.object):
+        return {}
+    # After a wrong edit, too: a Model that left its nodes would take its last version with it. The
+    # nodes refuse what is wrong, and keep that version.
+    spec = mapping(observed.object.get("spec"))
+    excerpt = {name: text for name in FIELDS if isinstance(text := spec.get(name, ""), str)}
+    return {
+        node: Assignment.of(
+            observed, spec=excerpt, workers={worker_name(observed, node): THE_NODE_ITSELF}
+        )
+        for node in observed.readers
+    }
+
+
+def worker_name(observed: Observed, node: NodeName) -> WorkerName:
+    return WorkerName(f"{observed.ref.name}-{node}")

@@ -1,0 +1,69 @@
+"""Condition Delivered of a Model, from what its nodes have told of this generation of the spec."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from edgeai.api.status import WAITING, Finding, Truth, worker_entries
+from edgeai.ids import NodeName
+from globalmanager.contract import Observed
+from globalmanager.kinds.edge.model.assignments import worker_name
+from globalmanager.kinds.edge.model.fold import MAX_NODES
+from globalmanager.kinds.edge.node_reports import details_of, is_present, reason_of
+from globalmanager.kinds.shared import status
+
+DELIVERED: Final = "Delivered"
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def delivery(observed: Observed) -> tuple[list[Finding], dict[str, Any]]:
+    """The condition, and the fields of .status that belong to it."""
+    workers = {node: worker_name(observed, node) for node in sorted(observed.readers)}
+    current = status.status_of(observed)
+    entries = worker_entries(current)
+    # Entries of nodes that read the Model no more would take the room of others.
+    former = dict.fromkeys(entries.keys() - workers.values())
+    fields = {"workers": former} if former else {}
+    if observed.spec is None or not workers:
+        stale = dict.fromkeys(current.keys() & {"digest", "nodes", "readyNodes"})
+        return [], {**stale, **fields}
+    # .status has room for the reports of so many nodes. What the others have, nobody knows here.
+    reporters = [node for node, worker in workers.items() if worker in entries]
+    has_room = len(workers) <= MAX_NODES or len(reporters) == len(workers)
+    reports = {
+        node: entries.get(workers[node], NOTHING) for node in (workers if has_room else reporters)
+    }
+    reports = {n: e if is_present(observed, e) else NOTHING for n, e in reports.items()}
+    expected = observed.spec.sha256
+    digests = {node: _digest(entry, expected) for node, entry in reports.items()}
+    ready = [digest for digest in digests.values() if digest]
+    digest = expected or next(iter(ready), None)
+    missing = {node: entry for node, entry in reports.items() if not digests[node]}
+    finding = _finding(missing, len(ready))
+    if not has_room and not missing:
+        text = f"{len(ready)} nodes have the content; {len(workers) - len(ready)} are not followed"
+        finding = Finding(DELIVERED, Truth.UNKNOWN, "ManyNodes", text)
+    return [finding], {"digest": digest, "nodes": len(workers), "readyNodes": len(ready), **fields}
+
+
+def _digest(entry: Mapping[str, Any], expected: str) -> str:
+    """The digest of the content that the node has; "": it has not the right content."""
+    text = str(details_of(entry).get("digest", ""))
+    is_right = _DIGEST.fullmatch(text) and expected in ("", text)
+    return text if entry.get("status") == "running" and is_right else ""
+
+
+def _finding(missing: Mapping[NodeName, Mapping[str, Any]], ready: int) -> Finding:
+    """Args: missing: nodes without the content -> their entries"""
+    if not missing:
+        return Finding(DELIVERED, Truth.TRUE, DELIVERED, f"{ready} nodes have the content")
+    for node, entry in missing.items():
+        if details_of(entry).get("problem"):
+            message = f"node {node}: {entry.get('reason') or 'cannot get the content'}"
+            return Finding(DELIVERED, Truth.FALSE, reason_of(entry), message)
+    first = next(iter(missing))
+    reason = "Fetching" if missing[first] else WAITING
+    message = f"{ready} of {ready + len(missing)} nodes have the content; node {first} has not"
+    return Finding(DELIVERED, Truth.FALSE, reason, message)
