@@ -68,9 +68,9 @@ class TokenBucket:
         """Return one token, because its request turned out to cost nothing."""
         self._tokens = min(float(self._burst), self._tokens + 1.0)
 
-    async def acquire(self) -> None:
-        """Wait until one request may pass. Raises: Overloaded"""
-        wait_s = self.reserve(asyncio.get_running_loop().time())
+    async def acquire(self, tokens: float = 1.0) -> None:
+        """Wait until one request may pass, which costs so many tokens. Raises: Overloaded"""
+        wait_s = self.reserve(asyncio.get_running_loop().time(), tokens)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 

@@ -16,8 +16,11 @@ from common.tasks import TaskGroup
 from edgeai.backoff import Backoff
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
+from localcontroller.content import ContentStore
 from localcontroller.hooks.addresses import parse_networks
-from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
+from localcontroller.hooks.dataset import DatasetHook
+from localcontroller.hooks.model import DISK_CALLS, ModelHook
+from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, SourceOptions, SourceThreads
 from localcontroller.http_server import HttpServer
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import LedgerFull
@@ -31,6 +34,7 @@ from localcontroller.settings import Settings
 from localcontroller.traces import NO_TRACES, TaskSpans, TaskTraces
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
+from localcontroller.workers.models import ModelApi
 from localcontroller.workers.proxy import MAX_STREAMS, Proxy
 
 log = get_logger(__name__)
@@ -113,8 +117,10 @@ async def _run_with(
     ledger.on_commit, ledger.on_refusal = metrics.count_commit, metrics.count_refusal
     heartbeats = Heartbeats(silence_factor=settings.worker_silence_factor, clock=LoopClock())
     link, relay = _links(settings, ledger, metrics, traces)
+    content = ContentStore(settings.state_dir / "content", max_bytes=settings.model_max_bytes)
+    reads = SourceThreads(DISK_CALLS, DEFAULT_TIMEOUTS)
     worker_api = HttpServer(
-        WorkerApi(ledger, heartbeats, metrics).handle,
+        WorkerApi(ledger, heartbeats, metrics, models=ModelApi(content, reads)).handle,
         metrics,
         api="workers",
         divert=Proxy(ledger, relay, metrics).divert,
@@ -128,8 +134,11 @@ async def _run_with(
             group.create_task(relay.run(), name="relay"),
             group.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats"),
         ]
-        datasets = DatasetHook(ledger, _dataset_options(settings))
+        options = _dataset_options(settings)
+        datasets = DatasetHook(ledger, options)
         tasks.append(group.create_task(datasets.run(), name="datasets"))
+        models = ModelHook(ledger, content, options, bytes_per_s=settings.model_bytes_per_s)
+        tasks.append(group.create_task(models.run(), name="models"))
         if settings.pods_api:
             pods = _pod_watch(settings, ledger, heartbeats)
             tasks.append(group.create_task(pods, name="pods"))
@@ -190,8 +199,8 @@ def _pod_watch(
     return PodWatch(source, ledger, heartbeats, backoff).run()
 
 
-def _dataset_options(settings: Settings) -> DatasetOptions:
-    return DatasetOptions(
+def _dataset_options(settings: Settings) -> SourceOptions:
+    return SourceOptions(
         poll_s=settings.dataset_poll_s,
         data_root=settings.data_root,
         node_path_prefixes=settings.node_path_prefixes,

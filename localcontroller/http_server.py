@@ -4,8 +4,11 @@ aiohttp's server would take 7 MiB of a LocalController's memory. A request here 
 none, and its answer is whole when it is sent.
 """
 
+import array
 import asyncio
 import contextlib
+import fcntl
+import termios
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -84,6 +87,11 @@ class Request:
     def address(self) -> str:
         """The IP address of the client; "" when the client has gone."""
         return self._connection.address
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that have not reached the client's machine; 0 when it has gone."""
+        return self._connection.unsent_bytes
 
     async def body(self) -> bytes:
         """The whole body. Raises: BodyTooLarge, BrokenBody"""
@@ -250,6 +258,17 @@ class HttpConnection(asyncio.Protocol):
     @property
     def address(self) -> str:
         return peer_address(self._transport)
+
+    @property
+    def unsent_bytes(self) -> int:
+        if self._transport is None:
+            return 0
+        # The kernel keeps megabytes for a client that does not read.
+        queued = array.array("i", [0])
+        with contextlib.suppress(OSError, ValueError):
+            socket_ = self._transport.get_extra_info("socket")
+            fcntl.ioctl(socket_.fileno(), termios.TIOCOUTQ, queued)
+        return self._transport.get_write_buffer_size() + queued[0]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

@@ -54,13 +54,17 @@ class Settings(SessionSettings, frozen=True, kw_only=True):
     """directories of a node below which Datasets may be; system directories, hidden ones and
     /home/USER only where a prefix names them; *: all"""
     dataset_networks: tuple[str, ...] = ()
-    """networks such as 127.0.0.0/8 from which http Datasets may come although their addresses are
-    refused otherwise: loopback, link-local, metadata of a cloud"""
+    """networks such as 127.0.0.0/8 from which http Datasets and Models may come although their
+    addresses are refused otherwise: loopback, link-local, metadata of a cloud"""
     credentials_dir: Path | None = None
-    """directory with keys of s3 Datasets: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …, or
+    """directory with keys of s3 Datasets and Models: NAMESPACE/CREDENTIALNAME/ACCESS_KEY_ID, …, or
     NAMESPACE.CREDENTIALNAME.ACCESS_KEY_ID, …"""
     dataset_poll_s: float = 60.0
     """period of the checks of each Dataset for changes, seconds"""
+    model_max_bytes: int = 8 * 1024**3
+    """disk space for the content of Models, bytes; one namespace gets a half"""
+    model_bytes_per_s: float = 0.0
+    """limit of the downloads of Models, bytes per second; 0: none"""
     worker_silence_factor: float = 3.0
     """number of missed heartbeat intervals after which a worker counts as lost"""
     ledger_max_bytes: int = 64 * 1024 * 1024
@@ -147,6 +151,10 @@ def _check_numbers(settings: Settings) -> None:
         raise flag_error("reconnect_max_s", "must not be below --reconnect-min-s")
     if settings.ledger_max_bytes < MIN_LEDGER_BYTES:
         raise flag_error("ledger_max_bytes", f"must be at least {MIN_LEDGER_BYTES}")
+    if settings.model_max_bytes < 0:
+        raise flag_error("model_max_bytes", "must not be negative")
+    if not 0 <= settings.model_bytes_per_s < float("inf"):
+        raise flag_error("model_bytes_per_s", "must not be negative, and finite")
     if settings.ledger_reserve_bytes < 0:
         raise flag_error("ledger_reserve_bytes", "must not be negative")
 

@@ -1,11 +1,13 @@
-"""An object of an S3 bucket, or all objects below a prefix, as the source of a Dataset.
+"""An object of an S3 bucket, or all objects below a prefix, as the source of a Dataset; and an
+object as the content of a Model.
 
 Each check reads the keys again, because keys are rotated.
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -16,6 +18,7 @@ from obstore.exceptions import (
     NotFoundError,
     NotModifiedError,
     PermissionDeniedError,
+    PreconditionError,
     UnauthenticatedError,
 )
 from obstore.store import S3Store
@@ -24,9 +27,11 @@ from localcontroller.hooks.keys import BucketKeyDirectory, BucketKeys
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
-    DatasetTimeouts,
+    Download,
+    RangeRefused,
     SourceError,
     SourceThreads,
+    SourceTimeouts,
     file_sample_counter,
     redacted_source_url,
 )
@@ -52,7 +57,7 @@ class BucketSource:
         url: str,
         format_: str,
         threads: SourceThreads,
-        timeouts: DatasetTimeouts,
+        timeouts: SourceTimeouts,
         *,
         keys: BucketKeyDirectory,
         namespace: str,
@@ -68,37 +73,21 @@ class BucketSource:
 
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
-        keys = await self._keys()
+        limit_s = self._timeouts.total_s
+        keys = await _keys_from(self._read_keys, self._url, self._threads, limit_s)
         where = f"spec.url: {redacted_source_url(self._url)}"
-        try:
+        with _bucket_errors(where, keys):
             store = _s3_store(self._bucket, keys, self._timeouts)
-            async with asyncio.timeout(self._timeouts.total_s):
-                if self._format == DIRECTORY:
-                    return await self._count_objects(store, where)
-                return await self._count_samples(store)
-        except NotModifiedError as error:
-            if self._etag:
-                return None
-            text = f"{where}: the server answers 304 to a request without a condition"
-            raise SourceError("Unavailable", text) from error
-        except TimeoutError as error:
-            raise SourceError("Unavailable", f"{where}: no answer in time") from error
-        except (NotFoundError, FileNotFoundError) as error:
-            raise SourceError("NotFound", f"{where}: there is no such object") from error
-        except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-            raise SourceError(
-                "Forbidden", f"{where}: the bucket rejects the keys; check spec.credentialName"
-            ) from error
-        except (BaseError, OSError, ValueError) as error:
-            raise SourceError("Unavailable", f"{where}: {_problem_text(error, keys)}") from error
-
-    async def _keys(self) -> BucketKeys:
-        try:
-            async with asyncio.timeout(self._timeouts.total_s):
-                return await self._threads.run(self._url, self._read_keys)
-        except TimeoutError as error:
-            text = f"its files cannot be read within {self._timeouts.total_s:g} s"
-            raise SourceError("NoCredential", f"spec.credentialName: {text}") from error
+            try:
+                async with asyncio.timeout(self._timeouts.total_s):
+                    if self._format == DIRECTORY:
+                        return await self._count_objects(store, where)
+                    return await self._count_samples(store)
+            except NotModifiedError as error:
+                if self._etag:
+                    return None
+                text = f"{where}: the server answers 304 to a request without a condition"
+                raise SourceError("Unavailable", text) from error
 
     async def _count_samples(self, store: S3Store) -> int:
         counter = file_sample_counter(self._format, self._url)
@@ -129,6 +118,91 @@ class BucketSource:
         return objects
 
 
+class BucketContent:
+    """The content of a Model in an S3 bucket.
+
+    Args: read_keys: the keys of the Model, from files of this node
+    Raises: SourceError
+    """
+
+    def __init__(
+        self,
+        url: str,
+        threads: SourceThreads,
+        timeouts: SourceTimeouts,
+        read_keys: Callable[[], BucketKeys],
+    ) -> None:
+        self._bucket, self._path = _bucket_and_key(url)
+        self._url, self._where = url, f"spec.url: {redacted_source_url(url)}"
+        self._threads, self._timeouts, self._read_keys = threads, timeouts, read_keys
+
+    @contextlib.asynccontextmanager
+    async def download(self, start: int, tag: str) -> AsyncIterator[Download]:
+        """See ContentSource."""
+        limit_s = self._timeouts.silence_s
+        keys = await _keys_from(self._read_keys, self._url, self._threads, limit_s)
+        options: GetOptions = {"range": {"offset": start}} if start else {}
+        if start and tag:
+            options["if_match"] = tag
+        with _bucket_errors(self._where, keys):
+            store = _s3_store(self._bucket, keys, self._timeouts)
+            try:
+                async with asyncio.timeout(limit_s):
+                    response = await obstore.get_async(store, self._path, options=options)
+            except BaseError as error:
+                # obstore does not tell the answer 416 from other faults.
+                if not start or (await obstore.head_async(store, self._path))["size"] > start:
+                    raise
+                text = f"{self._where}: the object is shorter than before"
+                raise RangeRefused("Unavailable", text) from error
+        meta = response.meta
+        chunks = self._chunks(response.stream(min_chunk_size=CHUNK_BYTES), keys)
+        yield Download(start, meta["size"], meta["e_tag"] or "", chunks)
+
+    async def _chunks(
+        self, stream: "obstore.BytesStream", keys: BucketKeys
+    ) -> AsyncGenerator[bytes, None]:
+        chunks = _chunks(stream)
+        with _bucket_errors(self._where, keys):
+            while True:
+                async with asyncio.timeout(self._timeouts.silence_s):
+                    chunk = await anext(chunks, b"")
+                if not chunk:
+                    return
+                yield chunk
+
+
+async def _keys_from(
+    read: Callable[[], BucketKeys], url: str, threads: SourceThreads, limit_s: float
+) -> BucketKeys:
+    """Raises: SourceError"""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await threads.run(url, read)
+    except TimeoutError as error:
+        text = f"its files cannot be read within {limit_s:g} s"
+        raise SourceError("NoCredential", f"spec.credentialName: {text}") from error
+
+
+@contextlib.contextmanager
+def _bucket_errors(where: str, keys: BucketKeys) -> Iterator[None]:
+    """Raises: SourceError for the errors of a request to a bucket"""
+    try:
+        yield
+    except PreconditionError as error:
+        raise RangeRefused("Unavailable", f"{where}: the object has changed") from error
+    except TimeoutError as error:
+        raise SourceError("Unavailable", f"{where}: no answer in time") from error
+    except (NotFoundError, FileNotFoundError) as error:
+        raise SourceError("NotFound", f"{where}: there is no such object") from error
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        raise SourceError(
+            "Forbidden", f"{where}: the bucket rejects the keys; check spec.credentialName"
+        ) from error
+    except (BaseError, OSError, ValueError) as error:
+        raise SourceError("Unavailable", f"{where}: {_problem_text(error, keys)}") from error
+
+
 def _bucket_and_key(url: str) -> tuple[str, str]:
     """Split the URL into the bucket, and the key or prefix. Raises: SourceError"""
     parts = urlsplit(url)
@@ -149,7 +223,7 @@ async def _chunks(stream: "obstore.BytesStream") -> AsyncIterator[bytes]:
             yield data
 
 
-def _s3_store(bucket: str, keys: BucketKeys, timeouts: DatasetTimeouts) -> S3Store:
+def _s3_store(bucket: str, keys: BucketKeys, timeouts: SourceTimeouts) -> S3Store:
     return S3Store(
         bucket,
         config=_s3_config(keys),

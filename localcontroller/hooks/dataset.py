@@ -10,34 +10,36 @@ source stops the checks of the other Datasets.
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from common import wire
 from common.logs import get_logger
-from common.node_paths import DEFAULT_PREFIXES
 from common.tasks import TaskGroup
-from edgeai import times
-from edgeai.errors import EdgeAIError, ProtocolError, Unavailable
-from edgeai.ids import TaskKey, WorkerName, parse_task_key
-from localcontroller.hooks.addresses import Network
+from edgeai.ids import WorkerName, parse_task_key
 from localcontroller.hooks.files import NODE_ROOT, PathSource
+from localcontroller.hooks.follower import (
+    TaskFollower,
+    node_message,
+    read_spec,
+    record,
+    source_problem,
+)
 from localcontroller.hooks.keys import BucketKeyDirectory
 from localcontroller.hooks.samples import Utf16Content
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     DatasetSource,
-    DatasetTimeouts,
     SourceError,
+    SourceOptions,
     SourceThreads,
+    SourceTimeouts,
     dataset_format,
+    scheme_of,
 )
-from localcontroller.ledger.attempts import UPDATE_TIME, ProcessMessage
-from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
-from localcontroller.ledger.tables import NotGranted, TaskRow
+from localcontroller.ledger.attempts import ProcessMessage
+from localcontroller.ledger.ledger import Ledger
+from localcontroller.ledger.tables import TaskRow
 
 log = get_logger(__name__)
 
@@ -48,21 +50,6 @@ MAX_CHECKS: Final = 4  # at a time, not counting slow checks that gave back thei
 JITTER: Final = 0.1  # share of the period; spreads the checks of a node's Datasets over time
 
 Pause = Callable[[float], Coroutine[Any, Any, None]]
-
-
-class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the data of the node is, and how often the hook checks a Dataset."""
-
-    poll_s: float = 60.0
-    """Period of the checks of one Dataset, seconds."""
-    data_root: Path | None = None
-    """The directory where this process sees the node's root; None: "/"."""
-    networks: tuple[Network, ...] = ()
-    """Networks that the URLs of Datasets may lead to beside the allowed ones. See `addresses`."""
-    node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
-    """Directories of the node below which Datasets may be. See common.node_paths."""
-    credentials_dir: Path | None = None
-    """See BucketKeyDirectory."""
 
 
 class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,9 +65,9 @@ class SourceFactory:
 
     def __init__(
         self,
-        options: DatasetOptions,
+        options: SourceOptions,
         threads: SourceThreads,
-        timeouts: DatasetTimeouts,
+        timeouts: SourceTimeouts,
     ) -> None:
         self._networks = options.networks
         self._root = options.data_root or NODE_ROOT
@@ -91,10 +78,7 @@ class SourceFactory:
 
     def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
         """Raises: SourceError"""
-        try:
-            scheme = urlsplit(spec.url).scheme
-        except ValueError as error:
-            raise SourceError("InvalidURL", f"spec.url: is no URL ({error})") from error
+        scheme = scheme_of(spec.url)
         format_ = dataset_format(spec.format, spec.url)
         match scheme:
             case "":
@@ -137,55 +121,29 @@ class DatasetHook:
     def __init__(
         self,
         ledger: Ledger,
-        options: DatasetOptions,
+        options: SourceOptions,
         *,
-        timeouts: DatasetTimeouts = DEFAULT_TIMEOUTS,
+        timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
         pause: Pause = asyncio.sleep,
     ) -> None:
         self._ledger = ledger
         self._options = options
         self._timeouts = timeouts
         self._pause = pause
-        self._watches: dict[TaskKey, tuple[wire.TaskVersion, asyncio.Task[None]]] = {}
+        self._factory = SourceFactory(options, SourceThreads(MAX_CHECKS, timeouts), timeouts)
         self._slots = asyncio.Semaphore(MAX_CHECKS)
         self._slow_slots = asyncio.Semaphore(MAX_CHECKS)  # for Datasets whose last check was slow
 
     async def run(self) -> None:
         """Run until cancelled."""
-        threads = SourceThreads(MAX_CHECKS, self._timeouts)
-        factory = SourceFactory(self._options, threads, self._timeouts)
-        async with TaskGroup() as group:
-            await self._follow_ledger(group, factory)
+        await TaskFollower(self._ledger, PLURAL, self, self._timeouts.ledger_retry_s).run()
 
-    async def _follow_ledger(self, group: TaskGroup, factory: SourceFactory) -> None:
-        """After each change of the ledger, watch exactly the Datasets that the ledger holds."""
-        while True:
-            view = self._ledger.view
-            try:
-                tasks = await self._ledger.tasks(PLURAL)
-            except Unavailable as error:
-                log.warning("cannot read tasks, retrying", reason=str(error))
-                await asyncio.sleep(self._timeouts.ledger_retry_s)
-                continue
-            self._watch_only(group, factory, tasks)
-            versions = view.task_versions
-            while view.task_versions is versions:
-                view = await self._ledger.change_since(view)
+    async def changed(self, tasks: list[TaskRow]) -> None:
+        """See Hook."""
 
-    def _watch_only(self, group: TaskGroup, factory: SourceFactory, tasks: list[TaskRow]) -> None:
-        tasks_by_key = {task.key: task for task in tasks}
-        for key, (version, watch) in list(self._watches.items()):
-            if key not in tasks_by_key or tasks_by_key[key].task_version != version:
-                watch.cancel()
-                del self._watches[key]
-        for key in tasks_by_key.keys() - self._watches.keys():
-            task = tasks_by_key[key]
-            watch = group.create_task(self._watch(task, factory), name=f"dataset {key}")
-            self._watches[key] = (task.task_version, watch)
-
-    async def _watch(self, task: TaskRow, factory: SourceFactory) -> None:
+    async def watch(self, task: TaskRow) -> None:
         """Check the Dataset and report the result, once in each period."""
-        dataset = HeldDataset(task, factory)
+        dataset = HeldDataset(task, self._factory)
         while True:
             await self._check(dataset)
             await self._report(dataset)
@@ -208,20 +166,8 @@ class DatasetHook:
             dataset.is_slow = not check.done()
 
     async def _report(self, dataset: "HeldDataset") -> None:
-        """Try to record the result of the last check until the ledger takes or refuses the result.
-
-        The result may be the same as before. The ledger writes only changed results, and only the
-        ledger knows whether the task left the node and returned.
-        """
-        while True:
-            try:
-                await self._ledger.record(dataset.uid, dataset.worker, [dataset.message()])
-                return
-            except NotGranted:
-                return  # the task was withdrawn, or an older GlobalManager grants no such worker
-            except EdgeAIError as error:
-                log.warning("cannot record samples, retrying", task=dataset.key, reason=str(error))
-                await asyncio.sleep(self._timeouts.ledger_retry_s)
+        retry_s = self._timeouts.ledger_retry_s
+        await record(self._ledger, dataset.uid, dataset.worker, dataset.message, retry_s)
 
 
 class HeldDataset:
@@ -246,35 +192,20 @@ class HeldDataset:
             samples = await source.count_if_changed()
             self._samples = self._samples if samples is None else samples
             self._problem = None
-        except SourceError as error:
-            self._problem = error
         except Utf16Content as error:
             self._problem = SourceError("Unreadable", f"spec.url: {error}")
-        except Exception as error:  # one failed Dataset must not end the checks of other Datasets
-            log.exception("dataset check failed", task=self.key)
-            self._problem = SourceError("InternalError", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - one Dataset must not end the checks of others
+            self._problem = source_problem(error, self.key)
         self._log()
 
     def _new_source(self) -> DatasetSource:
-        try:
-            body: wire.AssignmentBody = wire.unpack(self._task.body, wire.AssignmentBody)
-            spec = msgspec.convert(body.spec, DatasetSpec)
-        except (ProtocolError, msgspec.ValidationError) as error:
-            raise SourceError("InvalidSpec", f"spec: {error}") from error
-        return self._factory.create(body.namespace, spec)
+        spec = read_spec(self._task, DatasetSpec)
+        return self._factory.create(parse_task_key(self.key).namespace, spec)
 
     def message(self) -> ProcessMessage:
         """The last check's result as a message. The ledger ignores a change of updateTime alone."""
-        now = times.rfc3339(times.utc_now())
-        details = {"generation": str(self._task.task_version.version), UPDATE_TIME: now}
-        if self._problem is None:
-            return ProcessMessage(phase=PHASE, numbers={SAMPLES: self._samples}, details=details)
-        return ProcessMessage(
-            phase=PHASE,
-            status="lost",
-            reason=self._problem.message[:MAX_REASON_CHARS],
-            details={**details, "problem": self._problem.reason},
-        )
+        numbers = {SAMPLES: self._samples} if self._problem is None else {}
+        return node_message(self._task, self._problem, phase=PHASE, numbers=numbers, details={})
 
     def _log(self) -> None:
         """Log the result of a check if it differs from the last logged result."""

@@ -23,9 +23,9 @@ from common.node_paths import obstacle
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
-    DatasetTimeouts,
     SourceError,
     SourceThreads,
+    SourceTimeouts,
     file_sample_counter,
 )
 
@@ -73,7 +73,7 @@ class PathSource:
         url: str,
         format_: str,
         threads: SourceThreads,
-        timeouts: DatasetTimeouts,
+        timeouts: SourceTimeouts,
         prefixes: Collection[str],
     ) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""What all sources of Datasets share: their interface, their errors, timeouts, and threads.
+"""What all sources of Datasets and Models share: their interfaces, errors, settings, and threads.
 
 A source is a file, an HTTP URL or an S3 URL. The Dataset hook checks each source again and again. A
 source remembers a fingerprint of its content (size and times, or ETag), and reads the content again
@@ -11,16 +11,19 @@ import contextlib
 import posixpath
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from common.node_paths import DEFAULT_PREFIXES
 from edgeai.errors import EdgeAIError
+from localcontroller.hooks.addresses import Network
 from localcontroller.hooks.samples import COUNTERS, SampleCounter, sample_counter
 
 T = TypeVar("T")
@@ -31,15 +34,30 @@ ENDINGS: Final = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "j
 TURN_S: Final = 0.1  # longest work of one source on a thread before other sources get the thread
 
 
-class DatasetTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the waits of the Dataset hook, seconds."""
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the data of the node is, and how often the hook checks a Dataset."""
+
+    poll_s: float = 60.0
+    """Period of the checks of one Dataset, seconds."""
+    data_root: Path | None = None
+    """The directory where this process sees the node's root; None: "/"."""
+    networks: tuple[Network, ...] = ()
+    """Networks that URLs may lead to beside the allowed ones. See `addresses`."""
+    node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
+    """Directories of the node below which Datasets may be. See common.node_paths."""
+    credentials_dir: Path | None = None
+    """See BucketKeyDirectory."""
+
+
+class SourceTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the waits for sources, seconds."""
 
     connect_s: float = 10.0
-    """Limit for connecting to the server of a Dataset."""
+    """Limit for connecting to the server of a source."""
     silence_s: float = 60.0
     """Longest time without a byte from the server. After this time the check has failed."""
     total_s: float = 3600.0
-    """Limit for one check of one source."""
+    """Limit for one check of a Dataset. The content of a Model may take longer."""
     bucket_retry_s: float = 30.0
     """Limit for all retries of one request to a bucket."""
     slot_s: float = 10.0
@@ -48,11 +66,11 @@ class DatasetTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Delay from a failed operation of the ledger to the next try."""
 
 
-DEFAULT_TIMEOUTS: Final = DatasetTimeouts()
+DEFAULT_TIMEOUTS: Final = SourceTimeouts()
 
 
 class SourceError(EdgeAIError):
-    """The samples of a source cannot be counted. `reason` is one CamelCase word for programs.
+    """A source cannot be read. `reason` is one CamelCase word for programs.
 
     Args: detail: what only the log of the node says
     """
@@ -62,6 +80,10 @@ class SourceError(EdgeAIError):
         super().__init__(message)
 
 
+class RangeRefused(SourceError):
+    """The server cannot go on where a download ended."""
+
+
 class DatasetSource(Protocol):
     """The source of one Dataset: it counts the samples."""
 
@@ -69,6 +91,27 @@ class DatasetSource(Protocol):
         """Count the samples. None: the content has not changed since the last successful call.
 
         Raises: SourceError
+        """
+
+
+class Download(NamedTuple):
+    """Content on its way, from byte `start` on."""
+
+    start: int
+    size: int | None
+    """Bytes of the whole content; None: not known."""
+    tag: str
+    """Changes with the content; "": the server does not say."""
+    chunks: AsyncGenerator[bytes, None]
+    """Raises: SourceError"""
+
+
+class ContentSource(Protocol):
+    """The content behind the URL of a Model."""
+
+    def download(self, start: int, tag: str) -> contextlib.AbstractAsyncContextManager[Download]:
+        """The content from byte `start` on; from 0 where it is not the content of `tag`, or the
+        server cannot begin elsewhere. Raises: SourceError
         """
 
 
@@ -82,7 +125,7 @@ class SourceThreads:
     Args: slots: how many calls run at a time, not counting calls that gave back their slot
     """
 
-    def __init__(self, slots: int, timeouts: DatasetTimeouts) -> None:
+    def __init__(self, slots: int, timeouts: SourceTimeouts) -> None:
         self._slots = asyncio.Semaphore(slots)
         self._timeouts = timeouts
         self._url_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
@@ -98,7 +141,7 @@ class SourceThreads:
             async with self._slots:
                 # No Executor: the process would wait at its end for the threads of an Executor.
                 args = (future, work)
-                threading.Thread(target=_run_work, args=args, name="dataset", daemon=True).start()
+                threading.Thread(target=_run_work, args=args, name="source", daemon=True).start()
                 await asyncio.wait({outcome}, timeout=self._timeouts.slot_s)
             return await outcome
         finally:
@@ -149,6 +192,14 @@ def _run_turn(work: Generator[None, None, T]) -> tuple[T] | None:
         except StopIteration as end:
             return (end.value,)
     return None
+
+
+def scheme_of(url: str) -> str:
+    """Raises: SourceError"""
+    try:
+        return urlsplit(url).scheme
+    except ValueError as error:  # whose text may quote a password
+        raise SourceError("InvalidURL", f"spec.url: is no URL ({type(error).__name__})") from error
 
 
 def dataset_format(declared: str, url: str) -> str:

@@ -1,4 +1,4 @@
-"""A file behind an http or https URL as the source of a Dataset.
+"""A file behind an http or https URL as the source of a Dataset or of a Model.
 
 Each check is one conditional GET. If the server ignores the condition, the headers of the answer
 show whether the content has changed; the body of unchanged content is not read.
@@ -7,7 +7,9 @@ The report names no cause when there is no answer. Otherwise a Dataset could fin
 are open in the network of the node. The log of the node names the cause.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -17,15 +19,18 @@ from common.lean_aiohttp import system_tls
 from localcontroller.hooks.addresses import AddressFilter, Network
 from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (
-    DatasetTimeouts,
+    Download,
+    RangeRefused,
     SourceError,
     SourceThreads,
+    SourceTimeouts,
     file_sample_counter,
     redacted_source_url,
 )
 
 MAX_REDIRECTS: Final = 5
 NO_ANSWER: Final = "no answer over HTTP, or an address that is not allowed"
+_CONTENT_RANGE: Final = re.compile(r"bytes (?P<start>\d{1,18})-\d{1,18}/(?P<size>\d{1,18}|\*)")
 _ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
@@ -44,7 +49,7 @@ NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 class WebSource:
     """A Dataset behind an http or https URL.
 
-    Args: networks: see DatasetOptions
+    Args: networks: see SourceOptions
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class WebSource:
         url: str,
         format_: str,
         threads: SourceThreads,
-        timeouts: DatasetTimeouts,
+        timeouts: SourceTimeouts,
         networks: Collection[Network],
     ) -> None:
         self._url = url
@@ -64,49 +69,15 @@ class WebSource:
 
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
-        async with self._session() as session:
+        async with new_session(self._timeouts, self._networks) as session:
             return await self._count_with(session)
-
-    def _session(self) -> aiohttp.ClientSession:
-        timeouts = self._timeouts
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                socket_factory=AddressFilter(self._networks).open_socket
-            ),
-            # A few bytes could become a large body. The session asks for no compression.
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=timeouts.total_s,
-                sock_connect=timeouts.connect_s,
-                sock_read=timeouts.silence_s,
-            ),
-            trust_env=True,  # use the proxies of the environment
-            # Uncompressed content has a Content-Length, which reveals a body that was cut off.
-            headers={"Accept-Encoding": "identity"},
-        )
 
     async def _count_with(self, session: aiohttp.ClientSession) -> int | None:
         where = f"spec.url: {redacted_source_url(self._url)}"
         counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
-        try:
-            response = await session.get(
-                self._url, headers=conditions, max_redirects=MAX_REDIRECTS, ssl=system_tls()
-            )
-        except aiohttp.TooManyRedirects as error:
-            text = f"{where}: more than {MAX_REDIRECTS} redirections"
-            raise SourceError("Unavailable", text) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            text = f"{where}: {NO_ANSWER}"
-            raise SourceError("Unavailable", text, _cause(error)) from error
-        try:
+        response = await _get(session, self._url, conditions)
+        with _reading(where):
             return await self._count_if_changed(response, counter, conditions, where)
-        except TimeoutError as error:
-            raise SourceError("Unavailable", f"{where}: no answer in time") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceError(
-                "Unavailable", f"{where}: the connection closed before the end of the data"
-            ) from error
 
     async def _count_if_changed(
         self,
@@ -134,6 +105,106 @@ class WebSource:
         if etag:
             return {"If-None-Match": etag}
         return {"If-Modified-Since": modified} if modified else {}
+
+
+class WebContent:
+    """The content of a Model behind an http or https URL.
+
+    Args: networks: see SourceOptions
+    """
+
+    def __init__(self, url: str, timeouts: SourceTimeouts, networks: Collection[Network]) -> None:
+        self._url = url
+        self._timeouts = timeouts
+        self._networks = networks
+
+    @contextlib.asynccontextmanager
+    async def download(self, start: int, tag: str) -> AsyncIterator[Download]:
+        """See ContentSource."""
+        where = f"spec.url: {redacted_source_url(self._url)}"
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        if start and tag:
+            headers["If-Range"] = tag
+        async with new_session(self._timeouts, self._networks) as session:
+            response = await _get(session, self._url, headers)
+            async with response:
+                if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
+                    raise RangeRefused("Unavailable", f"{where}: the file is shorter than before")
+                if response.status != HTTPStatus.PARTIAL_CONTENT or not start:
+                    _check_status(response.status, where)
+                    start = 0
+                _check_encoding(response, where)
+                size = _size(response, start, where)
+                yield Download(start, size, _tag(response), _whole(response, where))
+
+
+async def _whole(response: aiohttp.ClientResponse, where: str) -> AsyncGenerator[bytes, None]:
+    with _reading(where):
+        async for chunk in _chunks(response.content):
+            yield chunk
+
+
+def _tag(response: aiohttp.ClientResponse) -> str:
+    """What If-Range takes: a strong ETag, or the time of the last change."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
+
+
+def _size(response: aiohttp.ClientResponse, start: int, where: str) -> int | None:
+    """The bytes of the whole content. Raises: SourceError"""
+    if not start:
+        return response.content_length
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if match is None or int(match["start"]) != start:
+        raise RangeRefused("Unavailable", f"{where}: the server sends other bytes than asked for")
+    return None if match["size"] == "*" else int(match["size"])
+
+
+def new_session(timeouts: SourceTimeouts, networks: Collection[Network]) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(socket_factory=AddressFilter(networks).open_socket),
+        # A few bytes could become a large body. The session asks for no compression.
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(
+            total=timeouts.total_s,
+            sock_connect=timeouts.connect_s,
+            sock_read=timeouts.silence_s,
+        ),
+        trust_env=True,  # use the proxies of the environment
+        # Uncompressed content has a Content-Length, which reveals a body that was cut off.
+        headers={"Accept-Encoding": "identity"},
+    )
+
+
+async def _get(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]
+) -> aiohttp.ClientResponse:
+    """Raises: SourceError when there is no answer"""
+    where = f"spec.url: {redacted_source_url(url)}"
+    try:
+        return await session.get(
+            url, headers=headers, max_redirects=MAX_REDIRECTS, ssl=system_tls()
+        )
+    except aiohttp.TooManyRedirects as error:
+        text = f"{where}: more than {MAX_REDIRECTS} redirections"
+        raise SourceError("Unavailable", text) from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        text = f"{where}: {NO_ANSWER}"
+        raise SourceError("Unavailable", text, _cause(error)) from error
+
+
+@contextlib.contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Raises: SourceError for the errors of a body"""
+    try:
+        yield
+    except TimeoutError as error:
+        raise SourceError("Unavailable", f"{where}: no answer in time") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise SourceError(
+            "Unavailable", f"{where}: the connection closed before the end of the data"
+        ) from error
 
 
 async def _chunks(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -30,6 +30,7 @@ from localcontroller.workers.messages import (
     parse_edgeai_message,
     parse_sedna_message,
 )
+from localcontroller.workers.models import ModelApi
 from localcontroller.workers.rates import RequestRates, WorkerApiRates
 
 READ_S: Final = 10.0
@@ -45,6 +46,7 @@ class WorkerApi:
     """The handler of the worker API's requests.
 
     Args:
+        models: gives the content of Models
         read_s: limit for the arrival of a whole body
         max_requests: most requests at a time; further requests get 503 and Retry-After
         refusal_s: time after which further requests get their 503
@@ -58,6 +60,7 @@ class WorkerApi:
         heartbeats: Heartbeats,
         metrics: Metrics,
         *,
+        models: ModelApi,
         read_s: float = READ_S,
         max_requests: int = MAX_REQUESTS,
         refusal_s: float = BUSY_RETRY_S,
@@ -67,6 +70,7 @@ class WorkerApi:
         self._ledger = ledger
         self._heartbeats = heartbeats
         self._metrics = metrics
+        self._models = models
         self._read_s = read_s
         self._max_requests = max_requests
         self._refusal_s = refusal_s
@@ -104,6 +108,8 @@ class WorkerApi:
                 is_sedna = False
             case ["", "w", secret, "sedna", "workers", worker, "info"]:
                 is_sedna = True
+            case ["", "w", secret, "v1", "workers", worker, "models", name, *content]:
+                return await self._give_model(request, unquote(secret), worker, name, content)
             case _:
                 return await self._refuse_stranger(request, _error(404, "Not Found"))
         if request.method != "POST":
@@ -117,6 +123,24 @@ class WorkerApi:
                 message = parse_edgeai_message(body)
             await self._record(grant.uid, name, message)
         return _SEDNA_OK if is_sedna else _OK
+
+    async def _give_model(
+        self, request: Request, secret: str, worker: str, name: str, content: list[str]
+    ) -> Answer:
+        """Raises: EdgeAIError"""
+        if request.method != "GET":
+            refusal = _error(405, "Method Not Allowed", {"Allow": "GET"})
+            return await self._refuse_stranger(request, refusal)
+        async with self._admitted(secret, unquote(worker)) as (grant, _):
+            match content:
+                case []:
+                    return await self._models.versions(grant, name)
+                case [loaded]:
+                    return await self._models.versions(grant, name, loaded)
+                case [digest, offset]:
+                    answer = await self._models.piece(grant, request, name, digest, offset)
+                    return answer or _error(404, "there is no such content")
+        return _error(404, "Not Found")
 
     async def _delay_refusal(self) -> None:
         """Some workers come again at once, whatever Retry-After says. An early answer would let

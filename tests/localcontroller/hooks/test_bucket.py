@@ -9,9 +9,8 @@ from xml.sax.saxutils import escape
 import pytest
 from aiohttp import web
 
-from localcontroller.hooks.dataset import DatasetOptions
 from localcontroller.hooks.keys import BucketKeys
-from localcontroller.hooks.sources import DatasetTimeouts
+from localcontroller.hooks.sources import SourceOptions, SourceTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.world import DatasetChecks, watching
@@ -68,13 +67,13 @@ class Bucket:
         return web.Response(text=text, headers=headers)
 
 
-def keys(root: Path, server: Server, **files: str) -> DatasetOptions:
+def keys(root: Path, server: Server, **files: str) -> SourceOptions:
     directory = root / "default" / "s3-key"
     directory.mkdir(parents=True)
     given = {"ACCESS_KEY_ID": "AKID", "SECRET_ACCESS_KEY": SECRET, "S3_ENDPOINT_URL": server.url}
     for name, value in {**given, **files}.items():
         (directory / name).write_text(f"{value}\n")
-    return DatasetOptions(credentials_dir=root)
+    return SourceOptions(credentials_dir=root)
 
 
 async def hold(world: DatasetChecks, url: str, **fields: Any) -> None:
@@ -259,7 +258,7 @@ async def test_a_server_that_refuses_is_reported_once(ledger: Ledger, tmp_path: 
 async def test_a_server_that_falls_silent_is_given_up(
     url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    timeouts = DatasetTimeouts(silence_s=0.5)  # a connection is made in less
+    timeouts = SourceTimeouts(silence_s=0.5)  # a connection is made in less
     async with (
         serving(Bucket()) as server,
         watching(ledger, keys(tmp_path, server), timeouts=timeouts) as world,
@@ -300,7 +299,7 @@ async def test_an_object_that_is_cut_off_is_not_counted(
 async def test_missing_keys_are_a_problem_that_names_their_file(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    async with watching(ledger, DatasetOptions(credentials_dir=tmp_path)) as world:
+    async with watching(ledger, SourceOptions(credentials_dir=tmp_path)) as world:
         await hold(world, "s3://b/a.txt")
         report = await world.report()
         assert report.details["problem"] == "NoCredential"
@@ -316,7 +315,7 @@ async def test_a_node_without_keys_says_what_to_do(ledger: Ledger) -> None:
 async def test_a_credential_name_cannot_leave_the_directory_of_keys(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    async with watching(ledger, DatasetOptions(credentials_dir=tmp_path)) as world:
+    async with watching(ledger, SourceOptions(credentials_dir=tmp_path)) as world:
         await hold(world, "s3://b/a.txt", credentialName="../../etc")
         report = await world.report()
         assert report.details["problem"] == "NoCredential"

@@ -15,13 +15,14 @@ from structlog.testing import capture_logs
 from common import wire
 from common.node_paths import DEFAULT_PREFIXES
 from localcontroller.hooks import dataset, files
-from localcontroller.hooks.dataset import DatasetOptions, DatasetSpec, SourceFactory
+from localcontroller.hooks.dataset import DatasetSpec, SourceFactory
 from localcontroller.hooks.files import PathSource
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     DatasetSource,
-    DatasetTimeouts,
+    SourceOptions,
     SourceThreads,
+    SourceTimeouts,
 )
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from tests.localcontroller.hooks.world import UID, assign, key, watching
@@ -152,7 +153,7 @@ async def test_a_restart_reports_nothing_that_was_reported(ledger: Ledger, data:
 
 
 async def test_the_period_has_jitter(ledger: Ledger, data: Path) -> None:
-    async with watching(ledger, DatasetOptions(poll_s=100.0)) as world:
+    async with watching(ledger, SourceOptions(poll_s=100.0)) as world:
         await world.hold(url=str(data))
         for _ in range(20):
             await world.check_again()
@@ -309,7 +310,7 @@ async def test_a_ledger_that_cannot_be_read_yet_is_read_again(
 ) -> None:
     away = state_dir.rename(state_dir.with_name("away"))
     with capture_logs() as logs:
-        async with watching(ledger, timeouts=DatasetTimeouts(ledger_retry_s=0.01)) as world:
+        async with watching(ledger, timeouts=SourceTimeouts(ledger_retry_s=0.01)) as world:
             await async_eventually("a read that fails", lambda: events(logs).count(CANNOT_READ))
             away.rename(state_dir)
             await world.hold(url=str(data))

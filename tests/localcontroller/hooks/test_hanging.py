@@ -12,8 +12,13 @@ from typing import Any
 import pytest
 
 from common import wire
-from localcontroller.hooks.dataset import MAX_CHECKS, DatasetOptions
-from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts, SourceThreads
+from localcontroller.hooks.dataset import MAX_CHECKS
+from localcontroller.hooks.sources import (
+    DEFAULT_TIMEOUTS,
+    SourceOptions,
+    SourceThreads,
+    SourceTimeouts,
+)
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.world import assign, watching
 from tests.localcontroller.test_process import running
@@ -76,8 +81,8 @@ async def test_other_datasets_are_counted_while_checks_hang(
     ledger: Ledger, tmp_path: Path, keys: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("one\n")
-    timeouts = DatasetTimeouts(slot_s=0.05)
-    async with watching(ledger, DatasetOptions(credentials_dir=keys), timeouts=timeouts) as world:
+    timeouts = SourceTimeouts(slot_s=0.05)
+    async with watching(ledger, SourceOptions(credentials_dir=keys), timeouts=timeouts) as world:
         await ledger.apply([in_s3(f"hangs-{number}") for number in range(MAX_CHECKS)])
         await world.hold(url=str(tmp_path / "a.txt"))
         assert await world.samples() == 1
@@ -86,7 +91,7 @@ async def test_other_datasets_are_counted_while_checks_hang(
 async def test_storage_that_hangs_is_not_read_again_until_it_answers(
     ledger: Ledger, mount: Mount
 ) -> None:
-    async with watching(ledger, timeouts=DatasetTimeouts(total_s=0.3)) as world:
+    async with watching(ledger, timeouts=SourceTimeouts(total_s=0.3)) as world:
         await world.hold(url=str(mount.file))
         assert "cannot be read within" in (await world.report()).reason
         told = ledger.view
@@ -104,7 +109,7 @@ async def test_a_new_version_of_a_dataset_does_not_read_storage_that_hangs(
 ) -> None:
     elsewhere = mount.file.with_name("elsewhere.csv")
     elsewhere.write_text("x,y\n1,2\n")
-    async with watching(ledger, timeouts=DatasetTimeouts(total_s=0.3)) as world:
+    async with watching(ledger, timeouts=SourceTimeouts(total_s=0.3)) as world:
         await world.hold(url=str(mount.file))
         await world.hold(url=str(mount.file), format="txt", version=2)
         report = await world.report()
@@ -115,7 +120,7 @@ async def test_a_new_version_of_a_dataset_does_not_read_storage_that_hangs(
 
 
 async def test_keys_on_storage_that_hangs_are_a_problem(ledger: Ledger, keys: Path) -> None:
-    options, timeouts = DatasetOptions(credentials_dir=keys), DatasetTimeouts(total_s=0.1)
+    options, timeouts = SourceOptions(credentials_dir=keys), SourceTimeouts(total_s=0.1)
     async with watching(ledger, options, timeouts=timeouts) as world:
         await ledger.apply([in_s3()])
         await world.until_checked(1)

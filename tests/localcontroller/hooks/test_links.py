@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localcontroller.hooks import files
-from localcontroller.hooks.dataset import DatasetOptions
+from localcontroller.hooks.sources import SourceOptions
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.world import watching
 
@@ -14,7 +14,7 @@ async def test_paths_are_below_the_root_of_the_node(ledger: Ledger, tmp_path: Pa
     file = tmp_path / "rootfs" / "data" / "a.txt"
     file.parent.mkdir(parents=True)
     file.write_text("one\n")
-    async with watching(ledger, DatasetOptions(data_root=tmp_path / "rootfs")) as world:
+    async with watching(ledger, SourceOptions(data_root=tmp_path / "rootfs")) as world:
         await world.hold(url="/data/a.txt")
         assert await world.samples() == 1
 
@@ -57,7 +57,7 @@ async def test_links_in_paths_are_resolved_as_on_the_node(
     if is_on_the_way:
         (rootfs / "data" / "also").symlink_to("/data")
     url = "/data/also/link.txt" if is_on_the_way else "/data/link.txt"
-    async with watching(ledger, DatasetOptions(data_root=rootfs)) as world:
+    async with watching(ledger, SourceOptions(data_root=rootfs)) as world:
         await world.hold(url=url)
         problem = await world.problem()
         assert (await world.samples() if problem is None else problem) == expected
@@ -70,7 +70,7 @@ async def test_a_link_to_a_directory_is_resolved_as_on_the_node(
     target: str, expected: int | str, ledger: Ledger, rootfs: Path
 ) -> None:
     (rootfs / "data" / "link").symlink_to(target.format(outside=rootfs.parent))
-    async with watching(ledger, DatasetOptions(data_root=rootfs)) as world:
+    async with watching(ledger, SourceOptions(data_root=rootfs)) as world:
         await world.hold(url="/data/link", format="dir")
         problem = await world.problem()
         assert (await world.samples() if problem is None else problem) == expected
@@ -82,7 +82,7 @@ async def test_a_file_of_the_system_is_not_counted(url: str, ledger: Ledger, roo
         (rootfs / path).parent.mkdir(parents=True)
         (rootfs / path).write_text("one\n")
     (rootfs / "data" / "link").symlink_to("/etc/shadow")
-    async with watching(ledger, DatasetOptions(data_root=rootfs)) as world:
+    async with watching(ledger, SourceOptions(data_root=rootfs)) as world:
         await world.hold(url=url, format="txt")
         assert await world.problem() == "Forbidden"
         assert await world.samples() is None
@@ -93,7 +93,7 @@ async def test_a_file_of_the_system_is_not_counted(url: str, ledger: Ledger, roo
 async def test_a_prefix_allows_a_directory_of_the_system(ledger: Ledger, rootfs: Path) -> None:
     (rootfs / "var" / "birds").mkdir(parents=True)
     (rootfs / "var" / "birds" / "a.txt").write_text("one\n")
-    options = DatasetOptions(data_root=rootfs, node_path_prefixes=("/data", "/var/birds"))
+    options = SourceOptions(data_root=rootfs, node_path_prefixes=("/data", "/var/birds"))
     async with watching(ledger, options) as world:
         await world.hold(url="/var/birds/a.txt")
         assert await world.samples() == 1

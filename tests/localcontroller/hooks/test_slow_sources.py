@@ -10,7 +10,7 @@ from aiohttp import ClientSession, web
 
 from localcontroller.hooks import files
 from localcontroller.hooks.dataset import MAX_CHECKS
-from localcontroller.hooks.sources import DatasetTimeouts
+from localcontroller.hooks.sources import SourceTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.world import assign, watching
@@ -33,7 +33,7 @@ async def until_requested(server: Server, count: int) -> None:
 
 
 async def test_a_file_that_is_read_for_too_long_is_given_up(ledger: Ledger, tmp_path: Path) -> None:
-    async with watching(ledger, timeouts=DatasetTimeouts(total_s=0.2)) as world:
+    async with watching(ledger, timeouts=SourceTimeouts(total_s=0.2)) as world:
         await world.hold(url=str(make_huge(tmp_path / "huge.txt")))
         report = await world.report()
         assert report.details["problem"] == "Unreadable"
@@ -44,7 +44,7 @@ async def test_other_datasets_are_counted_while_huge_files_are_read(
     ledger: Ledger, data: Path
 ) -> None:
     url = str(make_huge(data.with_name("huge.csv")))
-    async with watching(ledger, timeouts=DatasetTimeouts(slot_s=0.05)) as world:
+    async with watching(ledger, timeouts=SourceTimeouts(slot_s=0.05)) as world:
         names = [f"huge-{number}" for number in range(MAX_CHECKS)]
         await ledger.apply([assign(name=name, uid=name, url=url) for name in names])
         await world.hold(url=str(data))

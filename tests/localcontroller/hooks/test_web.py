@@ -11,8 +11,7 @@ from aiohttp import web
 
 from common.lean_aiohttp import system_tls
 from localcontroller.hooks.addresses import parse_networks
-from localcontroller.hooks.dataset import DatasetOptions
-from localcontroller.hooks.sources import DatasetTimeouts
+from localcontroller.hooks.sources import SourceOptions, SourceTimeouts
 from localcontroller.hooks.web import NO_ANSWER
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.builders import report_of
@@ -190,7 +189,7 @@ async def test_a_url_where_nobody_listens_is_a_problem(ledger: Ledger) -> None:
 async def test_a_server_that_falls_silent_is_given_up(
     ledger: Ledger,
 ) -> None:
-    timeouts = DatasetTimeouts(silence_s=0.05)
+    timeouts = SourceTimeouts(silence_s=0.05)
     async with serving(status(200)) as server, watching(ledger, timeouts=timeouts) as world:
 
         async def silent(request: web.Request) -> web.StreamResponse:
@@ -244,7 +243,7 @@ async def test_the_signature_of_a_url_is_in_no_report_and_no_log(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"])
 async def test_a_server_on_the_node_itself_is_not_asked(host: str, ledger: Ledger) -> None:
-    async with serving(Content()) as server, watching(ledger, DatasetOptions()) as world:
+    async with serving(Content()) as server, watching(ledger, SourceOptions()) as world:
         url = f"http://{host}:{server.port}/a.csv"
         await world.hold(url=url)
         assert (await world.report()).reason == f"spec.url: {url}: {NO_ANSWER}"
@@ -261,7 +260,7 @@ async def test_a_redirection_is_checked_as_the_url_is(ledger: Ledger) -> None:
             return await content(request)
 
         server.answer = redirect
-        options = DatasetOptions(networks=parse_networks(["127.0.0.1/32"]))
+        options = SourceOptions(networks=parse_networks(["127.0.0.1/32"]))
         async with watching(ledger, options) as world:
             await world.hold(url=f"{server.url}/a.csv?to={server.url}/b.csv")
             assert await world.samples() == 2
@@ -316,7 +315,7 @@ async def test_a_proxy_of_the_environment_is_asked_wherever_it_is(
 ) -> None:
     async with serving(Content()) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
-        async with watching(ledger, DatasetOptions()) as world:
+        async with watching(ledger, SourceOptions()) as world:
             await world.hold(url="http://files.example/a.csv")
             assert await world.samples() == 2
         assert proxy.requests[0].headers["Host"] == "files.example"

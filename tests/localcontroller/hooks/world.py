@@ -8,8 +8,8 @@ from typing import Any
 from common import wire
 from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.hooks.addresses import parse_networks
-from localcontroller.hooks.dataset import DatasetHook, DatasetOptions
-from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, DatasetTimeouts
+from localcontroller.hooks.dataset import DatasetHook
+from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, SourceOptions, SourceTimeouts
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import Outgoing
 from tests.localcontroller.builders import report_of
@@ -33,7 +33,7 @@ def assign(*, name: str = "faces", uid: str = UID, version: int = 1, **spec: Any
 class Pauses:
     """Stands in for sleeping. Periods end when a test calls `end_period`, slots after `slot_s`."""
 
-    def __init__(self, timeouts: DatasetTimeouts) -> None:
+    def __init__(self, timeouts: SourceTimeouts) -> None:
         self.periods_s: list[float] = []  # all periods that began; one begins after each check
         self.slot_s = timeouts.slot_s  # a test may change it between checks
         self._default_slot_s = timeouts.slot_s
@@ -106,12 +106,12 @@ class DatasetChecks:
 @contextlib.asynccontextmanager
 async def watching(
     ledger: Ledger,
-    options: DatasetOptions | None = None,
+    options: SourceOptions | None = None,
     *,
-    timeouts: DatasetTimeouts = DEFAULT_TIMEOUTS,
+    timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[DatasetChecks]:
     pauses = Pauses(timeouts)
-    given = options or DatasetOptions(networks=LOOPBACK)  # where the servers of tests are
+    given = options or SourceOptions(networks=LOOPBACK)  # where the servers of tests are
     hook = DatasetHook(ledger, given, timeouts=timeouts, pause=pauses)
     async with beside(hook.run(), "datasets"):
         yield DatasetChecks(ledger, pauses)

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,8 @@ import pytest
 
 from common.logs import MASK, mask_secrets
 from edgeai.ids import TaskKey, WorkerName
+from localcontroller.content import ContentStore
+from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, SourceThreads
 from localcontroller.http_server import MAX_BODY_BYTES, HttpServer
 from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.ledger.ledger import Ledger
@@ -23,6 +26,7 @@ from localcontroller.ledger.writer import LedgerCommit
 from localcontroller.metrics import Metrics
 from localcontroller.workers.api import WorkerApi
 from localcontroller.workers.heartbeats import Heartbeats
+from localcontroller.workers.models import ModelApi
 from localcontroller.workers.rates import RequestRates
 from tests.localcontroller.builders import (
     SECRET,
@@ -90,6 +94,10 @@ class WorkerApiNode:
         return self.metrics.registry.get_sample_value(name, {"api": "workers"}) or 0.0
 
 
+def model_api(store: ContentStore) -> ModelApi:
+    return ModelApi(store, SourceThreads(4, DEFAULT_TIMEOUTS))
+
+
 @contextlib.asynccontextmanager
 async def running_node(
     ledger: Ledger, *, max_connections: int = 64, idle_s: float = PATIENCE_S, **limits: Any
@@ -102,7 +110,8 @@ async def running_node(
         ]
     ) == ["", ""]
     async with aiohttp.ClientSession() as session:
-        node = WorkerApiNode(ledger, session, **{"refusal_s": 0.0, **limits})
+        models = model_api(ContentStore(Path("/no/content"), max_bytes=0))
+        node = WorkerApiNode(ledger, session, **{"refusal_s": 0.0, "models": models, **limits})
         server = HttpServer(
             node.api.handle,
             node.metrics,
