@@ -66,6 +66,12 @@ class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     """SERVICE_NAME, the name of the JointInferenceService"""
     model_url: str = ""
     """MODEL_URL, given to Estimator.load()"""
+    hot_model: str = ""
+    """HOT_MODEL, the name of the Model to load hot; "": none"""
+    model_poll_s: float = 5.0
+    """MODEL_POLL_PERIOD_SECONDS: from one question for a new version to the next"""
+    model_dir: str = ""
+    """MODEL_DIR, where the content of a hot model goes; "": a directory for temporary files"""
     big_model: Address | None = None
     """BIG_MODEL_IP and BIG_MODEL_PORT: where the edge finds the cloud worker"""
     big_model_bind: Address = Address("0.0.0.0", 5000)
@@ -83,11 +89,16 @@ def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
 
     Raises: SettingsError that names the variable, what is wrong and what to do
     """
+    if environ.get("HOT_MODEL") and not environ.get("LC_SERVER"):
+        raise wrong("LC_SERVER", "is not set although HOT_MODEL is; set both")
     bind_host = environ.get("BIG_MODEL_BIND_IP") or WorkerEnvironment().big_model_bind.host
     return WorkerEnvironment(
         namespace=environ.get("NAMESPACE", "default"),
         service_name=environ.get("SERVICE_NAME", ""),
         model_url=environ.get("MODEL_URL", ""),
+        hot_model=environ.get("HOT_MODEL", ""),
+        model_poll_s=seconds(environ, "MODEL_POLL_PERIOD_SECONDS", 5.0, least=0.01),
+        model_dir=environ.get("MODEL_DIR", ""),
         big_model=peer(environ, "BIG_MODEL_IP", "BIG_MODEL_PORT", 5000),
         big_model_bind=Address(bind_host, port(environ, "BIG_MODEL_BIND_PORT", 5000, least=0)),
         hem_name=environ.get("HEM_NAME", ""),

@@ -11,19 +11,24 @@ the Reporter.
 
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
 
 from edgeai.errors import SettingsError
-from edgeai.worker import estimator as estimators
 from edgeai.worker import hard_example_mining, tensors
 from edgeai.worker.cloud_client import CloudAnswer, CloudClient
 from edgeai.worker.environment import WorkerEnvironment, from_environ
 from edgeai.worker.errors import MiningError
 from edgeai.worker.estimator import Estimator
 from edgeai.worker.hard_example_mining import Decision, EdgeOnly, HardExampleMining
+from edgeai.worker.hot_model import Answers, FixedModel, HotModel, Observer
+from edgeai.worker.local_model import LocalModel
 from edgeai.worker.reporter import reporter_from
 from edgeai.worker.results import COUNT_NAMES, AnsweredBy, Counts, InferenceResult, Reason, count
 from edgeai.worker.tensors import Array
@@ -32,6 +37,15 @@ from edgeai.worker.transport import choose
 log = logging.getLogger(__name__)
 
 EASY: Final = CloudAnswer(Reason.EASY, is_sent=False)
+REPORT_S: Final = 2.0  # for the last report
+
+
+class VersionCounts(NamedTuple):
+    """Counts of one version of the model. `change` as in Answers."""
+
+    change: int
+    version: int | None
+    counts: Counts
 
 
 class JointInference:
@@ -58,25 +72,30 @@ class JointInference:
         loads_model: bool = True,
     ) -> None:
         environment = environment or from_environ(os.environ)
-        self._estimator = estimator
-        self._in_use = threading.Lock()  # the estimator need not be thread-safe
         self._mining = hard_example_mining or mining_from(environment)
         self._cloud = cloud or cloud_from(environment, self._mining)
         self._count_lock = threading.Lock()
         self._counts = Counts()
-        if loads_model:
+        self._version_counts = VersionCounts(0, None, Counts())
+        hot = hot_model_from(environment, estimator, self) if loads_model else None
+        if loads_model and hot is None:
             estimator.load(environment.model_url)
+        self._model = hot or FixedModel(estimator)
+        transport = {} if self._cloud is None else {"transport": self._cloud.transport}
+        self._facts: dict[str, str] = dict(transport)
         self._reporter = (
             reporter_from(
                 environment,
                 phase="inference",
                 info=Counts(),
                 counts=COUNT_NAMES,
-                facts={} if self._cloud is None else {"transport": self._cloud.transport},
+                facts={**self._facts, **self._model.facts},
             )
             if is_reporting
             else None
         )
+        if hot is not None:
+            self._start(hot)
 
     def inference(self, batch: Any) -> list[InferenceResult]:
         """One result for each row of `batch`, an array of numbers; [] for an empty batch.
@@ -87,17 +106,17 @@ class JointInference:
         samples = tensors.as_samples(batch)
         if not len(samples):
             return []
-        with self._in_use:
-            edge_answers = estimators.predict(self._estimator, samples)
+        predicted = self._model.predict(samples)
+        edge_answers = predicted.answers
         decisions = [self._mining(answer) for answer in edge_answers]
         cloud_answers = self._ask_cloud(samples, decisions)
         results = [
-            merge(decision, edge_answer, cloud_answer)
+            merge(decision, edge_answer, cloud_answer, predicted.version)
             for decision, edge_answer, cloud_answer in zip(
                 decisions, edge_answers, cloud_answers, strict=True
             )
         ]
-        self._count(count(results))
+        self._count(count(results), predicted)
         return results
 
     @property
@@ -114,9 +133,10 @@ class JointInference:
         """Report now. Returns: whether the LocalController acknowledged the present counts."""
         return self._reporter is not None and self._reporter.flush(timeout_s)
 
-    def close(self, timeout_s: float = 2.0) -> bool:
+    def close(self, timeout_s: float = REPORT_S) -> bool:
         """Send the last report within `timeout_s`. Returns: whether it was acknowledged."""
         is_acknowledged = self._reporter is not None and self._reporter.close(timeout_s)
+        self._model.close()
         if self._cloud is not None:
             self._cloud.close()
         return is_acknowledged
@@ -141,14 +161,48 @@ class JointInference:
                 answers[index] = answer
         return answers
 
-    def _count(self, counts: Counts) -> None:
+    def _start(self, model: HotModel) -> None:
+        """Reports say meanwhile why the worker has no model."""
+        try:
+            model.start()
+        except BaseException:
+            if self._reporter is not None:
+                self._reporter.close(REPORT_S)
+            raise
+
+    def _count(self, counts: Counts, answers: Answers) -> None:
         with self._count_lock:
             self._counts += counts
+            before = self._version_counts
+            if answers.change == before.change:
+                self._version_counts = before._replace(counts=before.counts + counts)
+            # A batch that ends after the change of the version counts in the totals alone.
+            elif answers.change > before.change:
+                self._version_counts = VersionCounts(answers.change, answers.version, counts)
+            self._report(counts)
+
+    def model_changed(self) -> None:
+        """See Observer. The worker may get no samples for long."""
+        with self._count_lock:
+            self._report(Counts())
+
+    def _report(self, counts: Counts) -> None:
         if self._reporter is not None:
-            self._reporter.change(lambda reported: reported + counts)
+            facts = {**self._facts, **self._model.facts, **self._counts_of_version()}
+            self._reporter.change(lambda reported: reported + counts, facts=facts)
+
+    def _counts_of_version(self) -> dict[str, int]:
+        """The counts of the last version that has answered, since this process loaded it."""
+        _, version, counts = self._version_counts
+        if version is None:
+            return {}
+        numbers = msgspec.to_builtins(counts)
+        return {"version": version} | {f"{name}OfVersion": n for name, n in numbers.items()}
 
 
-def merge(decision: Decision, edge_answer: Any, cloud: CloudAnswer) -> InferenceResult:
+def merge(
+    decision: Decision, edge_answer: Any, cloud: CloudAnswer, version: int | None = None
+) -> InferenceResult:
     is_clouds = cloud.reason is Reason.HARD
     return InferenceResult(
         answer=cloud.answer if is_clouds else edge_answer,
@@ -158,7 +212,21 @@ def merge(decision: Decision, edge_answer: Any, cloud: CloudAnswer) -> Inference
         uploaded=cloud.is_sent,
         score=decision.score,
         edge_answer=edge_answer,
+        model_version=version,
     )
+
+
+def hot_model_from(
+    environment: WorkerEnvironment, estimator: Estimator, observer: Observer
+) -> HotModel | None:
+    """The model, not loaded; None: it is not loaded hot."""
+    if not environment.hot_model or environment.lc_server is None:
+        return None
+    directory = Path(environment.model_dir or tempfile.mkdtemp(prefix="edgeai-model-"))
+    source = LocalModel(
+        environment.lc_server, environment.worker_name, environment.hot_model, directory
+    )
+    return HotModel(estimator, source, observer, poll_s=environment.model_poll_s)
 
 
 def mining_from(environment: WorkerEnvironment) -> HardExampleMining:

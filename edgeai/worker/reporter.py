@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -32,7 +32,7 @@ Info = TypeVar("Info")
 
 POST_TIMEOUT_S: Final = 5.0
 MAX_RESPONSE_BYTES: Final = 64 * 1024
-NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Output(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,7 +71,7 @@ class Reporter(Generic[Info]):
         info: the task info of the first report: a struct or mapping of numbers and texts, which
             the Reporter never changes in place
         counts: the names in the task info that are totals since this process started
-        facts: texts that are part of the task info of each report
+        facts: texts and numbers that are part of the task info of each report
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Reporter(Generic[Info]):
         phase: str,
         info: Info,
         counts: Sequence[str] = (),
-        facts: Mapping[str, str] = NO_FACTS,
+        facts: Mapping[str, Any] = NO_FACTS,
         period_s: float = 1.0,
         heartbeat_s: float = 10.0,
         backoff: Backoff | None = None,
@@ -111,10 +111,15 @@ class Reporter(Generic[Info]):
         self._thread = threading.Thread(target=self._run, name="edgeai-reporter", daemon=True)
         self._thread.start()
 
-    def change(self, change: Callable[[Info], Info]) -> None:
-        """Replace the info by `change(info)` and report it. Returns at once."""
+    def change(
+        self, change: Callable[[Info], Info], *, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """Replace the info by `change(info)`, and the facts if given, and report both. Returns at
+        once.
+        """
         with self._news:
             self._info = change(self._info)
+            self._facts = self._facts if facts is None else facts
             self._note_change()
 
     @property
@@ -256,7 +261,7 @@ def reporter_from(
     phase: str,
     info: Info,
     counts: Sequence[str] = (),
-    facts: Mapping[str, str] = NO_FACTS,
+    facts: Mapping[str, Any] = NO_FACTS,
 ) -> Reporter[Info] | None:
     """Start a Reporter. Returns: None if LC_SERVER is not set"""
     if environment.lc_server is None:

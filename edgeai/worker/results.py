@@ -44,6 +44,8 @@ class InferenceResult(msgspec.Struct, frozen=True, kw_only=True):
     uploaded: bool
     score: float | None  # see hard_example_mining.Decision
     edge_answer: Any
+    model_version: int | None = None
+    """The version of the edge model that gave edge_answer; None: the model is not loaded hot."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
