@@ -555,7 +555,7 @@ async def test_no_download_takes_the_threads_that_resolve_names(
     calls: list[str] = []
 
     class Recording(ThreadPoolExecutor):
-        def submit(self, /, fn: Any, *args: Any, **kwargs: Any) -> Future[Any]:
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
             calls.append(f"{fn} {args}")
             return super().submit(fn, *args, **kwargs)
 
