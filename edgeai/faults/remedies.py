@@ -89,6 +89,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "NoNodes": "give a node the labels of `edgeWorker.nodeSelector`, or correct the selector",
         "ModelNotFound": "create the Model that the message names, or correct the name in the job",
         "ModelInvalid": "correct the Model that the message names",
+        "WrongDigest": "publish the content that spec.sha256 names, or correct spec.sha256",
+        "NoSpace": "free the node's disk, or start its LocalController with more --model-max-bytes",
+        "DiskFailed": "check the disk of the node that the message names",
+        "ManyNodes": "look at the nodes' own LocalControllers: the status names 100 nodes at most",
         "DatasetNotFound": (
             "create the Dataset that the message names, or correct the name in the job"
         ),
@@ -126,6 +130,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "ErrImageNeverPull": "load the image onto the node, or let imagePullPolicy pull it",
     },
     Cause.CRASH: {
+        "ModelNotLoaded": "correct the model that the message names, and publish it again",
         "CrashLoopBackOff": _CRASH,
         "Error": _CRASH,
         "PodFailed": _CRASH,
