@@ -505,9 +505,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     and of their controllers, and the nodes of `node_selector`. Total."""
     fold: Callable[[Mapping[str, Any]], Fold] = NoFold
     """.status -> what puts reports into it."""
-    is_sliced: Callable[[ObjectRef, WorkerName], bool] = lambda _job, _worker: False
+    is_sliced: Callable[[ObjectRef, WorkerName], bool] | None = None
     """Whether a slice (see edgeai.api.slices) has the entry of the job's worker, because .status
-    has no room for it. `fold` then gets the slice in place of .status. Total."""
+    has no room for it. `fold` then gets the slice in place of .status. Total. None: no
+    job of the kind has slices."""
     sums: frozenset[str] = frozenset()
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
     changes only counts and these fields needs no plan at once. Empty: every report needs a plan,

@@ -227,8 +227,10 @@ def _ledger_of(node: NodeName, entry: Mapping[str, Any]) -> str:
 
 def _slice_name(job: Served, worker: WorkerName) -> str:
     """The slice with the worker's entry; "" when .status has it."""
-    is_sliced = job.kind.is_sliced(job.ref, worker)
-    return slices.slice_name(job.ref.name, worker) if is_sliced else ""
+    is_sliced = job.kind.is_sliced
+    if is_sliced is None or not is_sliced(job.ref, worker):
+        return ""
+    return slices.slice_name(job.ref.name, worker)
 
 
 def _workers(status: Any) -> Mapping[str, Any]:
