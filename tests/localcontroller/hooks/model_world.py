@@ -119,7 +119,7 @@ def sizes(directory: Path) -> dict[Path, int]:
     return {file: file.stat().st_size for file in directory.rglob("*")}
 
 
-class Node:
+class ModelNode:
     def __init__(self, ledger: Ledger, store: ContentStore) -> None:
         self.ledger, self.store = ledger, store
         self.tries = asyncio.Event()  # set: a failed fetch is tried again
@@ -182,9 +182,9 @@ async def fetching(
     credentials_dir: Path | None = None,
     networks: tuple[Network, ...] = LOOPBACK,
     timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
-) -> AsyncIterator[Node]:
+) -> AsyncIterator[ModelNode]:
     store = ContentStore(directory, max_bytes=max_bytes, sync_bytes=64 * 1024)
-    node = Node(ledger, store)
+    node = ModelNode(ledger, store)
     options = SourceOptions(networks=networks, credentials_dir=credentials_dir)
     hook = ModelHook(
         ledger, store, options, bytes_per_s=bytes_per_s, timeouts=timeouts, sleep=node.sleep
