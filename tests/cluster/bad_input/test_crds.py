@@ -72,7 +72,9 @@ def installed(plane: ControlPlane) -> Iterator[ControlPlane]:
 
 def of_another_version(crd: Crd) -> Crd:
     versions = crd["spec"]["versions"]
-    older = {**versions[0], "name": "v1alpha0", "storage": False}
+    # Two whole schemas would be too long for the annotation of `kubectl apply`.
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    older = {"name": "v1alpha0", "served": True, "storage": False, "schema": schema}
     unserved = [{**version, "served": False} for version in versions]
     return {**crd, "spec": {**crd["spec"], "versions": [*unserved, older]}}
 
