@@ -30,7 +30,9 @@ IMAGES: Final[Mapping[str, str]] = {
 }
 """The image where a user names none: with the framework and Python, as its makers publish it."""
 GPU: Final = "nvidia.com/gpu"
-_LAUNCHER: Final = ("-m", "torch.distributed.run")
+# torchrun 1.13, the one of Debian 12, fails with the defaults of both options under Python 3.11.
+# Here they are for process 9 of a pod alone: its output is also kept in a file.
+_LAUNCHER: Final = ("-m", "torch.distributed.run", "--redirects=9:3", "--tee=9:3")
 
 
 def train(
@@ -130,8 +132,8 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
         if self.framework == "tensorflow":
             return {"runPolicy": policy, "tfReplicaSpecs": {"Worker": replicas(self.workers)}}
         spec: Object = {"runPolicy": policy}
-        if self.gpus > 1:
-            spec["nprocPerNode"] = str(self.gpus)
+        if self._is_launched:
+            spec["nprocPerNode"] = str(self.gpus or 1)
         if self.elastic is not None:
             least, most = self.elastic
             spec["elasticPolicy"] = {
@@ -146,8 +148,12 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
         others = {"Worker": replicas(self.workers - 1)} if self.workers > 1 else {}
         return {**spec, "pytorchReplicaSpecs": {"Master": replicas(1), **others}}
 
+    @property
+    def _is_launched(self) -> bool:
+        """Whether torchrun starts the processes of each worker."""
+        return self.framework == "pytorch" and (self.elastic is not None or self.gpus > 1)
+
     def _template(self, local_python: str) -> Object:
-        is_launched = self.framework == "pytorch" and (self.elastic or self.gpus > 1)
         replica = {
             "name": self.framework,
             "image": self.image or ("local" if local_python else IMAGES[self.framework]),
@@ -155,7 +161,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
                 self.program,
                 python=local_python or IMAGE_PYTHON,
                 requirements=self.requirements,
-                launcher=_LAUNCHER if is_launched else (),
+                launcher=_LAUNCHER if self._is_launched else (),
             ),
         }
         if self.gpus:

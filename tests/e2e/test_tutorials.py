@@ -54,6 +54,17 @@ def test_a_function_trains(image: None, installed: Cluster, files: Path, tmp_pat
     run(page, script(page, files), installed, tmp_path)
 
 
+def test_a_function_trains_in_elastic_workers(
+    image: None, installed: Cluster, files: Path, tmp_path: Path
+) -> None:
+    page = "your-own-model.md"
+    text = script(page, files)
+    for old, new in (("workers=3", "workers=3, elastic=(2, 3)"), ('worker="master"', "")):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    run(page, text, installed, tmp_path)
+
+
 def test_functions_answer_and_train(installed: Cluster, files: Path, tmp_path: Path) -> None:
     """The page says that the data must be on the nodes, and the result can be written there."""
     page = "your-own-functions.md"

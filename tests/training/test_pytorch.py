@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.cli.environment import Environment
+from edgeai.client import Client, train
 from edgeai.demo.distributed_training.manifests import ELASTIC_JOB, JOB
 from tests.support.waiting import eventually
 from tests.system.manager import kill_manager
@@ -73,6 +74,26 @@ def test_an_elastic_job_loses_a_worker_goes_on_and_gets_it_back(
         if event["event"] == "result"
     }
     assert accuracy >= 0.95
+
+
+def show_rank(mark: str) -> None:
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    print(mark, torch.distributed.get_rank(), torch.distributed.get_world_size(), flush=True)
+
+
+def test_each_elastic_worker_of_a_function_is_one_process(
+    running: Environment, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEAI_PYTHON", str(python))
+    with Client(running.kubeconfig) as client:
+        options: dict[str, Any] = {"workers": 3, "elastic": (2, 3)}
+        job = train(show_rank, args={"mark": "rank"}, client=client, **options)
+        assert job.wait(timeout_s=PATIENCE_S).result == "succeeded"
+        lines = sorted(line.text for line in job.logs() if line.text.startswith("rank"))
+        job.delete()
+    assert lines == ["rank 0 3", "rank 1 3", "rank 2 3"]
 
 
 def test_training_goes_on_without_its_manager_and_after_the_loss_of_a_worker(

@@ -45,7 +45,7 @@ def test_gpus_are_asked_for_and_each_has_a_process() -> None:
     assert spec["nprocPerNode"] == "4"
     replica = replica_of(spec)
     assert replica["resources"] == {"limits": {"nvidia.com/gpu": 4}}
-    assert replica["command"][-2:] == ["-m", "torch.distributed.run"]
+    assert "torch.distributed.run" in replica["command"]
     assert "nprocPerNode" not in Trainer(program="p", gpus=1).spec()
 
 
@@ -58,6 +58,13 @@ def test_an_elastic_job_has_as_many_workers_as_its_bounds_allow(
     assert (spec["elasticPolicy"]["minReplicas"], spec["elasticPolicy"]["maxReplicas"]) == (2, 4)
     assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == replicas
     assert "torch.distributed.run" in replica_of(spec, "Worker")["command"]
+
+
+@pytest.mark.parametrize(("gpus", "processes"), [(0, "1"), (1, "1"), (2, "2")])
+def test_an_elastic_worker_is_one_process_or_one_for_each_gpu(gpus: int, processes: str) -> None:
+    """torchrun takes `auto`, the default of the field, for as many as there are CPUs."""
+    spec = Trainer(program="p", elastic=(2, 4), gpus=gpus).spec()
+    assert spec["nprocPerNode"] == processes
 
 
 def test_tensorflow_has_workers_alone() -> None:
