@@ -140,6 +140,8 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
                 "minReplicas": least,
                 "maxReplicas": most,
                 "rdzvBackend": "c10d",
+                # Without it the loss of one worker ends the agents of all others.
+                "maxRestarts": self.retries,
             }
             number = min(max(self.workers, least), most)
             return {**spec, "pytorchReplicaSpecs": {"Worker": replicas(number)}}

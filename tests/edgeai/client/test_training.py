@@ -53,9 +53,10 @@ def test_gpus_are_asked_for_and_each_has_a_process() -> None:
 def test_an_elastic_job_has_as_many_workers_as_its_bounds_allow(
     workers: int, replicas: int
 ) -> None:
-    spec = Trainer(program="p", workers=workers, elastic=(2, 4)).spec()
+    spec = Trainer(program="p", workers=workers, elastic=(2, 4), retries=5).spec()
     parse(spec, PyTorchJobSpec, "spec")
-    assert (spec["elasticPolicy"]["minReplicas"], spec["elasticPolicy"]["maxReplicas"]) == (2, 4)
+    policy = spec["elasticPolicy"]
+    assert (policy["minReplicas"], policy["maxReplicas"], policy["maxRestarts"]) == (2, 4, 5)
     assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == replicas
     assert "torch.distributed.run" in replica_of(spec, "Worker")["command"]
 
