@@ -23,6 +23,7 @@ playwright.expect.set_options(timeout=PATIENCE_S * 1000)
 SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
 SERVICES: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
 SIZES: Final = {"wide": (1280, 900), "narrow": (360, 740)}
+SCHEMES: Final = ("light", "dark")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 
 from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
-from tests.browser.conftest import SIZES, Visitor, create, playwright, report, window
+from tests.browser.conftest import SCHEMES, SIZES, Visitor, create, playwright, report, window
 from tests.browser.jobs import joint_inference, training
 from tests.support.waiting import eventually
 
@@ -46,8 +46,10 @@ def test_a_page_fits_and_can_be_read_by_everybody(
     if name not in ("problem", "log"):
         playwright.expect(page.locator("#line")).to_have_text("live")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    visitor.shoot(f"{name}-{request.node.callspec.params['visitor']}")
-    assert violations(page) == []
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        visitor.shoot(f"{name}-{request.node.callspec.params['visitor']}-{scheme}")
+        assert violations(page) == []
 
 
 def violations(page: Any) -> list[str]:
@@ -276,13 +278,3 @@ def test_focus_stays_while_the_page_changes(visitor: Visitor, running: Environme
     visitor.page.get_by_role("link", name="default/another").wait_for()
     running.api.delete(f"{collection}/another")
     assert visitor.page.evaluate("document.activeElement.textContent") == "default/digits"
-
-
-def test_in_the_dark_everything_can_be_read(chromium: Any, running: Environment) -> None:
-    with window(chromium, running, SIZES["wide"], color_scheme="dark") as visitor:
-        visitor.page.goto(login_address(running.rest_url(), running.api.token))
-        for name in ("overview", "nodes", "waiting", "pytorch"):
-            visitor.go(PAGES[name])
-            visitor.shoot(f"{name}-dark")
-            assert violations(visitor.page) == []
-        assert visitor.faults == []

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.browser.conftest import SCREENSHOTS, SIZES, Visitor
+from tests.browser.conftest import SCHEMES, SCREENSHOTS, SIZES, Visitor
 from tests.browser.test_console import violations
 from tests.docs.test_site import ROOT, build
 from tests.support.runtimes import python_with
@@ -57,13 +57,15 @@ def reader(request: pytest.FixtureRequest, address: str, chromium: Any) -> Itera
 def test_a_page_fits_and_asks_no_other_host(
     reader: Visitor, name: str, request: pytest.FixtureRequest
 ) -> None:
-    reader.go(PAGES[name])
-    reader.page.locator("article h1").wait_for()
-    assert reader.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert violations(reader.page) == []
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     size = request.node.callspec.params["reader"]
-    reader.page.screenshot(path=SCREENSHOTS / f"site-{name}-{size}.png")
+    for scheme in SCHEMES:
+        reader.page.emulate_media(color_scheme=scheme)
+        reader.go(PAGES[name])
+        reader.page.locator("article h1").wait_for()
+        assert reader.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert violations(reader.page) == []
+        reader.page.screenshot(path=SCREENSHOTS / f"site-{name}-{size}-{scheme}.png")
 
 
 def test_a_word_is_found(address: str, chromium: Any) -> None:
