@@ -56,6 +56,8 @@ OWN: Final = {
     "sedna.io/v1alpha1/JointInferenceService": """spec.transport spec.edgeWorker.name
         spec.edgeWorker.nodeName spec.edgeWorker.workerSpec spec.edgeWorker.hardExampleAlgorithm
         spec.edgeWorker.perNode spec.edgeWorker.nodeSelector
+        spec.edgeWorker.model.hotUpdate spec.edgeWorker.model.hotUpdateEnabled
+        spec.edgeWorker.model.pollPeriodSeconds
         spec.cloudWorker.name spec.cloudWorker.nodeName spec.cloudWorker.workerSpec
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.uploadCount status.fallbacksInARow status.fallbacksSince
@@ -67,7 +69,8 @@ OWN: Final = {
         status.observedGeneration status.conditions.observedGeneration status.resultTime
         status.edgeNodes status.finished status.round status.rounds status.metrics status.history
         status.samples status.workers""",
-    "sedna.io/v1alpha1/Model": "status.observedGeneration status.conditions status.trainedBy",
+    "sedna.io/v1alpha1/Model": """spec.sha256 status.observedGeneration status.conditions
+        status.trainedBy status.digest status.nodes status.readyNodes status.workers""",
     "sedna.io/v1alpha1/Dataset": "status.observedGeneration status.conditions status.workers",
 }
 """Type -> the fields that upstream's type does not have, so that its clients drop them."""
