@@ -1,7 +1,8 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [console] [federated] [worker-http] [manager-memory]
-        [edge-memory] [edge-node] [elastic] [relay] [traces] [hostile] [churn] [training] [scale]
+        [edge-memory] [edge-node] [elastic] [large-fleet] [relay] [traces] [hostile] [churn]
+        [training] [scale]
 
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
 minutes.
@@ -23,6 +24,7 @@ from tests.bench import (
     elastic,
     federated,
     hostile,
+    large_fleet,
     local,
     manager_memory,
     relay,
@@ -35,7 +37,7 @@ from tests.cluster.binaries import Unavailable
 
 USUAL = (
     *(local, cluster, console, federated, worker_http, manager_memory, edge_memory, edge_node),
-    *(elastic, relay, traces, hostile),
+    *(elastic, large_fleet, relay, traces, hostile),
 )
 SECTIONS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module
