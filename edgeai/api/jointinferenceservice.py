@@ -102,10 +102,22 @@ class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError("minReplicas is greater than maxReplicas")
 
 
+class HardExamples(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the cloud worker keeps the samples that edge workers send, and its answers."""
+
+    dataset: NonEmpty
+    """A Dataset of the same namespace and API group: a file with the format jsonl on the node of
+    the cloud worker."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**53)] = 64 * 1024**2
+    """The largest size of the file. The older half goes when it is full."""
+
+
 class CloudWorker(WorkerForm, frozen=True, kw_only=True, rename="camel"):
     """Serves the big model on port 5000."""
 
     model: ModelName
+    hard_examples: HardExamples | None = None
+    """Consent to keep samples. Without it, the cloud worker of edgeai.worker keeps none."""
     hpa: Autoscaling | None = None
 
 

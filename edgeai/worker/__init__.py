@@ -20,6 +20,7 @@ from edgeai.worker.hard_example_mining import (
     Random,
     Threshold,
 )
+from edgeai.worker.hard_examples import HardExample, hard_examples
 from edgeai.worker.joint_inference import JointInference
 from edgeai.worker.results import AnsweredBy, Counts, InferenceResult, Reason
 
@@ -36,6 +37,7 @@ __all__ = [
     "EdgeOnly",
     "Estimator",
     "EstimatorError",
+    "HardExample",
     "HardExampleMining",
     "InferenceResult",
     "JointInference",
@@ -46,4 +48,5 @@ __all__ = [
     "TensorError",
     "Threshold",
     "WorkerEnvironment",
+    "hard_examples",
 ]

@@ -3,8 +3,9 @@
     BigModelService(MyEstimator()).serve()
 
 is a complete worker. POST /v1/predict takes and returns msgpack (see edgeai.worker.tensors). GET
-/healthz answers 200 after the model is loaded. The service never stores samples. If the estimator
-raises an error, the service answers 500 with a text, and the edge worker uses its own answer.
+/healthz answers 200 after the model is loaded. If the estimator raises an error, the service
+answers 500 with a text, and the edge worker uses its own answer. The service stores samples only
+where the spec of its JointInferenceService has hardExamples.
 """
 
 import logging
@@ -12,6 +13,7 @@ import math
 import os
 import queue
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 from edgeai.worker import estimator as estimators
@@ -21,6 +23,7 @@ from edgeai.worker.cloud_client import HEALTH_PATH, PREDICT_PATH, TIMEOUT_HEADER
 from edgeai.worker.environment import Address, WorkerEnvironment, from_environ
 from edgeai.worker.errors import TensorError
 from edgeai.worker.estimator import Estimator
+from edgeai.worker.hard_examples import HardExampleFile
 from edgeai.worker.stop_signals import handling_stop_signals
 
 log = logging.getLogger(__name__)
@@ -32,7 +35,8 @@ DEFAULT_WAIT_S: Final = 30.0
 class BigModelService:
     """Serves an estimator over HTTP. The constructor begins to listen; serve() loads the model.
 
-    Raises: SettingsError if the service cannot listen on the address
+    Raises: SettingsError if the service cannot listen on the address, or cannot write the file of
+        hard examples
     """
 
     def __init__(
@@ -44,13 +48,15 @@ class BigModelService:
     ) -> None:
         self._environment = environment or from_environ(os.environ)
         self._model = _Model(estimator)
+        path, max_bytes = self._environment.hard_examples, self._environment.hard_examples_max_bytes
+        hard_examples = HardExampleFile(path, max_bytes) if path else None
         self._server = _Server.listen(
             self._environment.big_model_bind,
             _Handler,
             limits or ServerLimits(),
             variables="BIG_MODEL_BIND_IP, BIG_MODEL_BIND_PORT",
         )
-        self._server.model = self._model
+        self._server.model, self._server.hard_examples = self._model, hard_examples
         # A signal handler may call put(), but not Event.set(): the main thread may hold its lock.
         self._stop_requests: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -91,13 +97,16 @@ class _Model:
         self._estimator.load(model_url)
         self.is_loaded = True
 
-    def predict(self, samples: tensors.Array, wait_s: float) -> bytes:
-        """The body of the reply. Raises: RequestRefused"""
+    def predict(
+        self, samples: tensors.Array, wait_s: float
+    ) -> tuple[Sequence[Any] | tensors.Array, bytes]:
+        """The answers, and the body of the reply. Raises: RequestRefused"""
         # A request waits only as long as its client does: the next request needs the estimator.
         if not self._in_use.acquire(timeout=wait_s):
             raise RequestRefused(503, "the estimator was busy until the caller's deadline")
         try:
-            return tensors.encode_reply(estimators.predict(self._estimator, samples))
+            answers = estimators.predict(self._estimator, samples)
+            return answers, tensors.encode_reply(answers)
         except Exception as error:
             log.exception("the estimator failed")
             raise RequestRefused(500, describe(error)) from error
@@ -107,6 +116,7 @@ class _Model:
 
 class _Server(BoundedServer):
     model: _Model
+    hard_examples: HardExampleFile | None
 
 
 class _Handler(BoundedHandler):
@@ -139,8 +149,11 @@ class _Handler(BoundedHandler):
             samples = tensors.decode_request(body)
         except TensorError as error:
             raise RequestRefused(400, str(error)) from error
-        answers = self.server.model.predict(samples, self._wait_s())
-        self.reply(200, answers, "application/msgpack")
+        answers, body = self.server.model.predict(samples, self._wait_s())
+        self.reply(200, body, "application/msgpack")
+        # After the reply, so that no edge waits for the disk.
+        if self.server.hard_examples:
+            self.server.hard_examples.append(samples, answers)
 
     def _require_model(self) -> None:
         if not self.server.model.is_loaded:

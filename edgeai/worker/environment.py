@@ -11,6 +11,7 @@ import enum
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -76,6 +77,10 @@ class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     """BIG_MODEL_IP and BIG_MODEL_PORT: where the edge finds the cloud worker"""
     big_model_bind: Address = Address("0.0.0.0", 5000)
     """BIG_MODEL_BIND_IP and BIG_MODEL_BIND_PORT: where the cloud worker listens"""
+    hard_examples: Path | None = None
+    """HARD_EXAMPLES_PATH: the file where the cloud worker keeps what edges send; None: nowhere"""
+    hard_examples_max_bytes: int = 64 * 1024**2
+    """HARD_EXAMPLES_MAX_BYTES: bound of this file"""
     hem_name: str = ""
     """HEM_NAME, one of edgeai.worker.hard_example_mining.ALGORITHMS"""
     hem_parameters: dict[str, str] = {}
@@ -101,6 +106,10 @@ def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
         model_dir=environ.get("MODEL_DIR", ""),
         big_model=peer(environ, "BIG_MODEL_IP", "BIG_MODEL_PORT", 5000),
         big_model_bind=Address(bind_host, port(environ, "BIG_MODEL_BIND_PORT", 5000, least=0)),
+        hard_examples=Path(path) if (path := environ.get("HARD_EXAMPLES_PATH")) else None,
+        hard_examples_max_bytes=whole(
+            environ, "HARD_EXAMPLES_MAX_BYTES", 64 * 1024**2, 1, 2**63, "bytes"
+        ),
         hem_name=environ.get("HEM_NAME", ""),
         hem_parameters=hem_parameters(environ),
         cloud_timeout_s=seconds(environ, "CLOUD_TIMEOUT_SECONDS", 2.0, least=0.001),
@@ -196,9 +205,15 @@ def parameter_text(value: Any) -> str:
 
 def port(environ: Mapping[str, str], variable: str, default: int, *, least: int = 1) -> int:
     """A TCP port. With `least` 0 the port may be 0, which means any free port to listen on."""
+    return whole(environ, variable, default, least, 65535, "a TCP port")
+
+
+def whole(
+    environ: Mapping[str, str], variable: str, default: int, least: int, most: int, noun: str
+) -> int:
     text = environ.get(variable, "") or str(default)
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= 65535:
-        raise wrong(variable, f"is {text!r}, expected a TCP port from {least} to 65535")
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        raise wrong(variable, f"is {text!r}, expected {noun} from {least} to {most}")
     return int(text)
 
 

@@ -59,6 +59,7 @@ OWN: Final = {
         spec.edgeWorker.model.hotUpdate spec.edgeWorker.model.hotUpdateEnabled
         spec.edgeWorker.model.pollPeriodSeconds
         spec.cloudWorker.name spec.cloudWorker.nodeName spec.cloudWorker.workerSpec
+        spec.cloudWorker.hardExamples
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.uploadCount status.fallbacksInARow status.fallbacksSince
         status.answeredBeforeFallbacks status.countedInSlices status.fleet status.workers""",

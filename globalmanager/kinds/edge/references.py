@@ -4,6 +4,7 @@ A job with missing references waits, and the job's status names the missing obje
 reference is not an error, because `kubectl apply` may create objects in any order.
 """
 
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -37,11 +38,13 @@ class Obstacle(msgspec.Struct, frozen=True):
 
 
 class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a Model or Dataset that jobs read. A Model has no node."""
+    """The fields of a Model or Dataset that jobs read. A Model has no node and
+    no format."""
 
     url: str
     credential_name: str = ""
     node_name: str = ""
+    format: str = ""
 
 
 def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
@@ -139,6 +142,19 @@ def dataset_obstacle(observed: Observed, name: str, path: str, *, node: str) -> 
         return None
     text = f"{subject} is on node {elsewhere}, its worker on {node}"
     return Obstacle("DatasetElsewhere", f"{text}: give both the same node")
+
+
+def file_obstacle(observed: Observed, name: str, path: str, *, node: str) -> Obstacle | None:
+    """As `dataset_obstacle`, for a worker that writes the Dataset: a file of lines of JSON."""
+    obstacle = dataset_obstacle(observed, name, path, node=node)
+    if obstacle:
+        return obstacle
+    data = _data_of(observed.references[dataset_ref(observed.type, observed.ref.namespace, name)])
+    format_ = data.format or posixpath.splitext(data.url)[1].removeprefix(".")
+    if not urlsplit(data.url).scheme and format_ in ("jsonl", "ndjson"):
+        return None
+    text = f"Dataset {observed.ref.namespace}/{name} ({path}) is no file of lines of JSON"
+    return Obstacle("DatasetInvalid", f"{text}: give it the path of a file on its node, and jsonl")
 
 
 def _unfit(dataset: Object, node: str, subject: str) -> Obstacle | None:

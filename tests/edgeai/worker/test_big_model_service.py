@@ -26,12 +26,14 @@ from edgeai.worker.big_model_service import BigModelService
 from edgeai.worker.bounded_server import ServerLimits
 from edgeai.worker.cloud_client import TIMEOUT_HEADER, CloudClient
 from edgeai.worker.environment import Address, WorkerEnvironment
+from edgeai.worker.hard_examples import hard_examples
 from edgeai.worker.results import Reason
 from tests.edgeai.worker import peers
 from tests.edgeai.worker.peers import LOOPBACK, Doubler
 from tests.support.waiting import PATIENCE_S, eventually
 
 CHECKOUT = Path(__file__).parents[3]
+ENVIRONMENT = WorkerEnvironment(big_model_bind=Address(LOOPBACK, 0), model_url="/models/big")
 BODY = tensors.encode_request(peers.samples(2))
 
 
@@ -60,8 +62,9 @@ class Model(Doubler):
 
 
 @contextmanager
-def serving(model: Model, **limits: Any) -> Iterator[BigModelService]:
-    environment = WorkerEnvironment(big_model_bind=Address(LOOPBACK, 0), model_url="/models/big")
+def serving(
+    model: Model, environment: WorkerEnvironment = ENVIRONMENT, **limits: Any
+) -> Iterator[BigModelService]:
     service = BigModelService(model, environment=environment, limits=ServerLimits(**limits))
     thread = threading.Thread(target=service.serve)
     thread.start()
@@ -73,6 +76,26 @@ def serving(model: Model, **limits: Any) -> Iterator[BigModelService]:
         service.stop()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
+
+
+def test_hard_examples_are_kept_with_their_answers(tmp_path: Path) -> None:
+    path = tmp_path / "hard.jsonl"
+    environment = WorkerEnvironment(big_model_bind=Address(LOOPBACK, 0), hard_examples=path)
+    with serving(Model(), environment) as service:
+        client = CloudClient(service.address, timeout_s=PATIENCE_S)
+        client.ask(peers.samples(2))
+        client.ask(-peers.samples(1))  # the estimator fails
+        client.close()
+        eventually("lines", lambda: path.read_text().count("\n") == 2)
+    first, second = hard_examples(path)
+    assert np.array_equal(first.sample, peers.samples(2)[0])
+    assert second.answer == (peers.samples(2)[1] * 2).tolist()
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_the_port_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "hard.jsonl"
+    with pytest.raises(SettingsError, match="HARD_EXAMPLES_PATH"):
+        BigModelService(Model(), environment=WorkerEnvironment(hard_examples=path))
 
 
 @contextmanager

@@ -62,6 +62,7 @@ def test_secret_is_not_shown() -> None:
         ("BIG_MODEL_PORT", "70000", "TCP port"),
         ("BIG_MODEL_BIND_PORT", "-1", "TCP port"),
         ("BIG_MODEL_IP", "http://cloud", "host name or an IP address alone"),
+        ("HARD_EXAMPLES_MAX_BYTES", "64Mi", "bytes from 1 to"),
         ("HEM_PARAMETERS", "{", "expected a JSON list"),
         ("HEM_PARAMETERS", '[{"name":"a"}]', "expected a JSON list"),
         ("HEM_PARAMETERS", "5", "expected a JSON list"),

@@ -53,6 +53,7 @@ def read(object_: Object) -> JointInferenceServiceSpec:
         check_object_name(worker.model.name, f"{path}.model.name", "Model")
         check(worker, path)
     _check_fleet(spec.edge_worker, worker_path(EDGE))
+    _check_hard_examples(spec.cloud_worker, worker_path(CLOUD))
     mining.check(
         worker_path(EDGE),
         hard_example_mining=spec.edge_worker.hard_example_mining,
@@ -75,6 +76,15 @@ def _check_fleet(worker: EdgeWorker, path: str) -> None:
     if worker.per_node and worker.hpa:
         problem = "cannot set the number of workers beside perNode"
         raise InvalidSpec(f"{path}.hpa", problem, "remove it")
+
+
+def _check_hard_examples(worker: CloudWorker, path: str) -> None:
+    if worker.hard_examples is None:
+        return
+    check_object_name(worker.hard_examples.dataset, f"{path}.hardExamples.dataset", "Dataset")
+    if not fixed_node(worker):
+        problem = "is missing beside hardExamples, which are a file of a node"
+        raise InvalidSpec(f"{path}.nodeName", problem, "name the node of the Dataset")
 
 
 def is_of_fleet(job: ObjectRef, worker: WorkerName) -> bool:
@@ -103,7 +113,10 @@ def references(job: Job) -> frozenset[ObjectRef]:
     if spec is None:
         return frozenset()
     forms = (spec.edge_worker, spec.cloud_worker)
-    return refs.named(job, models=[form.model.name for form in forms], forms=forms)
+    examples = spec.cloud_worker.hard_examples
+    datasets = [examples.dataset] if examples else []
+    models = [form.model.name for form in forms]
+    return refs.named(job, models=models, datasets=datasets, forms=forms)
 
 
 def obstacles(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs.Obstacle, ...]:
@@ -115,6 +128,9 @@ def obstacles(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[refs
     if spec.edge_worker.model.is_hot:
         name, path = spec.edge_worker.model.name, f"{worker_path(EDGE)}.model.hotUpdate"
         entries.append(refs.content_obstacle(observed, name, path))
+    if examples := spec.cloud_worker.hard_examples:
+        name, path = examples.dataset, f"{worker_path(CLOUD)}.hardExamples.dataset"
+        entries.append(refs.file_obstacle(observed, name, path, node=fixed_node(spec.cloud_worker)))
     for role, worker in workers(spec):
         entries += refs.worker_obstacles(observed, worker, worker_path(role))
     return tuple(entry for entry in entries if entry is not None)

@@ -113,7 +113,7 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
         observed, name=secret_name(name), role=EDGE, values={pods.WORKER_SECRET: value}
     )
     service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
-    cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed))
+    cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed, spec.cloud_worker))
     is_fleet = spec.edge_worker.per_node
     edge = [] if is_fleet else [_edge_deployment(observed, spec)]
     autoscalers = (
@@ -175,7 +175,7 @@ def _template(
         data = storage.scratch()
     else:
         model = refs.model_source(observed, form.model.name, env="MODEL_URL")
-        data = storage.place([model], observed.settings)
+        data = storage.place([model, *_hard_examples(observed, form)], observed.settings)
     worker = WorkerPod(
         role=role,
         form=form,
@@ -187,9 +187,20 @@ def _template(
     return build(observed, worker)
 
 
-def _cloud_env(observed: Observed) -> list[EnvVar]:
+def _hard_examples(observed: Observed, form: EdgeWorker | CloudWorker) -> list[storage.Source]:
+    """The file to which the cloud worker writes hard examples, if the spec says so."""
+    if not isinstance(form, CloudWorker) or form.hard_examples is None:
+        return []
+    source = refs.dataset_source(observed, form.hard_examples.dataset, env="HARD_EXAMPLES_PATH")
+    return [msgspec.structs.replace(source, is_output=True)]
+
+
+def _cloud_env(observed: Observed, form: CloudWorker) -> list[EnvVar]:
     worker = literal("WORKER_NAME", worker_name(observed.ref.name, CLOUD))
+    examples = form.hard_examples
+    bound = [literal("HARD_EXAMPLES_MAX_BYTES", str(examples.max_bytes))] if examples else []
     return [
+        *bound,
         *_common_env(observed),
         worker,
         # without this variable Sedna's library guesses an address
