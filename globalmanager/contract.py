@@ -300,10 +300,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServicePort(NamedTuple):
-    """A port of a Service that is a child of the job."""
+    """A port of a Service in the job's namespace."""
 
     service: str
     port: int
+    is_child: bool = True
+    """False: a Service that the user made, and that the job refers to."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -346,7 +348,7 @@ class Assignment(msgspec.Struct, frozen=True):
             workers: the workers that may report from the node
             reporting: those of them that belong to the node now; None: all
             former: those of them that belong to another node now, and still run here
-            targets: the Services of the job that they may reach through the relay
+            targets: the Services that they may reach through the relay
             inputs: the job resources whose content they read
         """
         ref = observed.ref
@@ -486,7 +488,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     deletes_itself: bool = False
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
-    """The objects that the plan reads. An object in this set may not exist. Total."""
+    """The objects that the plan, the assignments or the relay read. An object in this set may not
+    exist. Total."""
     node_selector: Callable[[Job], Mapping[str, str]] | None = None
     """Labels of the nodes that the plan and the assignments read, for a job that runs a worker on
     each of them; empty: the job reads no nodes by label. Total. None: no job of the kind does."""
@@ -502,7 +505,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
     """Node -> what the node must hold. Depends only on the spec, the settings, the nodes of pods
-    and of their controllers, and the nodes of `node_selector`. Total."""
+    and of their controllers, the nodes of `node_selector`, and referenced Secrets. Total."""
     fold: Callable[[Mapping[str, Any]], Fold] = NoFold
     """.status -> what puts reports into it."""
     is_sliced: Callable[[ObjectRef, WorkerName], bool] | None = None

@@ -119,14 +119,16 @@ async def _run_with(
     link, relay = _links(settings, ledger, metrics, traces)
     content = ContentStore(settings.state_dir / "content", max_bytes=settings.model_max_bytes)
     reads = SourceThreads(DISK_CALLS, DEFAULT_TIMEOUTS)
+    proxy = Proxy(ledger, relay, metrics)
     worker_api = HttpServer(
         WorkerApi(ledger, heartbeats, metrics, models=ModelApi(content, reads)).handle,
         metrics,
         api="workers",
-        divert=Proxy(ledger, relay, metrics).divert,
+        divert=proxy.divert,
     )
     status_api = HttpServer(StatusApi(ledger, link, metrics).handle, metrics, api="status")
-    await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
+    address = await _serve(worker_api, settings.worker_address, "flag --worker-address", stack)
+    proxy.listens(*address)
     await _serve(status_api, settings.status_address, "flag --status-address", stack)
     async with TaskGroup() as group:
         tasks = [
@@ -137,7 +139,8 @@ async def _run_with(
         options = _dataset_options(settings)
         datasets = DatasetHook(ledger, options)
         tasks.append(group.create_task(datasets.run(), name="datasets"))
-        models = ModelHook(ledger, content, options, bytes_per_s=settings.model_bytes_per_s)
+        rate = settings.model_bytes_per_s
+        models = ModelHook(ledger, content, options, proxy, bytes_per_s=rate)
         tasks.append(group.create_task(models.run(), name="models"))
         if settings.pods_api:
             pods = _pod_watch(settings, ledger, heartbeats)
@@ -211,8 +214,11 @@ def _dataset_options(settings: Settings) -> SourceOptions:
 
 async def _serve(
     server: HttpServer, address: str, source: str, stack: contextlib.AsyncExitStack
-) -> None:
-    """Listen on `address` until the stack unwinds. Raises: SettingsError naming `source`"""
+) -> tuple[str, int]:
+    """Listen on `address` until the stack unwinds. Returns: the address
+
+    Raises: SettingsError naming `source`
+    """
     host, port = split_address(address, source)
     stack.push_async_callback(server.stop)
     try:
@@ -223,3 +229,4 @@ async def _serve(
             source, f"cannot listen on {address}: {reason}; choose another or free it"
         ) from error
     log.info("listening", setting=source, address=bound_address)
+    return bound_address

@@ -23,7 +23,8 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Where the file of a model is."""
 
     url: NonEmpty
-    """Path of a file on the worker's node, or an s3, http or https URL."""
+    """Path of a file on the worker's node, or an s3, http or https URL. The host of an http URL may
+    be a Service, NAME.NAMESPACE.svc, of the Model's namespace."""
     format: str = ""
     """Format of the model, for users and workers. The GlobalManager never reads this field."""
     credential_name: str = ""

@@ -14,7 +14,15 @@ from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.objects import LABEL_KIND, LABEL_NAME
-from edgeai.api.resources import NAMESPACES, POD_CONTROLLERS, SECRETS, Object, ResourceType
+from edgeai.api.resources import (
+    NAMESPACES,
+    POD_CONTROLLERS,
+    SECRETS,
+    SERVICES,
+    Object,
+    ResourceType,
+)
+from edgeai.api.status import mapping
 from edgeai.kube.client import KubeClient, PartOf, whole
 from globalmanager.cache.followed import Followed
 from globalmanager.cache.informer import Informer, InformerSettings, InformerSubscriber
@@ -77,6 +85,13 @@ def _storage_annotations(secret: Object) -> Object:
     part = _part(secret, _IDENTITY)
     part["metadata"]["annotations"] = texts
     return part
+
+
+def _address(service: Object) -> Object:
+    """The name, and what the relay reads of a Service that is no child."""
+    spec = mapping(service.get("spec"))
+    part = {field: spec[field] for field in ("clusterIP", "selector") if field in spec}
+    return {**_part(service, _IDENTITY), "spec": part}
 
 
 def _metadata_part(scope: Scope) -> PartOf | None:
@@ -180,6 +195,8 @@ class Informers:
 
     def _part_of(self, scope: Scope) -> PartOf:
         """Gives what the store keeps of each object."""
+        if scope == (SERVICES, ALL):
+            return _address
         return _metadata_part(scope) or (whole if scope.label_selector == ALL else self._child)
 
     def _child(self, object_: Object) -> Object:

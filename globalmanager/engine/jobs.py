@@ -21,10 +21,11 @@ from edgeai.api.resources import (
     ResourceType,
     ref_of,
 )
+from edgeai.api.status import mapping
 from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import controller_key, controller_of, uid_of
-from globalmanager.contract import Job, Kind, Served
+from globalmanager.contract import Job, Kind, Served, ServicePort
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.relation import JobRelation
 
@@ -141,10 +142,16 @@ class Jobs:
     def owned_by(self, job: Job) -> Owned:
         return find_owned(self.kinds[job.type], job, self.caches.children)
 
-    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
-        """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
-        service_object = self._child(ObjectRef(SERVICES, namespace, service), uid) or {"spec": {}}
-        address = str(service_object["spec"].get("clusterIP") or "")
+    def cluster_ip(self, uid: Uid, namespace: str, port: ServicePort) -> str:
+        """The cluster IP of a Service that is a child of the job `uid`, or that selects pods; "":
+        there is none.
+        """
+        ref = ObjectRef(SERVICES, namespace, port.service)
+        service = self._child(ref, uid) if port.is_child else self.get(ref)
+        spec = mapping((service or {}).get("spec"))
+        # Whoever makes a Service without a selector lets it lead to any address of the cluster.
+        is_safe = port.is_child or bool(spec.get("selector"))
+        address = str(spec.get("clusterIP") or "") if is_safe else ""
         return "" if address == "None" else address
 
     def slice(self, job: Object, name: str) -> Object | None:

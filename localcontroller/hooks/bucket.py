@@ -29,6 +29,7 @@ from localcontroller.hooks.sources import (
     DIRECTORY,
     Download,
     RangeRefused,
+    Route,
     SourceError,
     SourceThreads,
     SourceTimeouts,
@@ -74,7 +75,7 @@ class BucketSource:
     async def count_if_changed(self) -> int | None:
         """See DatasetSource."""
         limit_s = self._timeouts.total_s
-        keys = await _keys_from(self._read_keys, self._url, self._threads, limit_s)
+        keys = await keys_from(self._read_keys, self._url, self._threads, limit_s)
         where = f"spec.url: {redacted_source_url(self._url)}"
         with _bucket_errors(where, keys):
             store = _s3_store(self._bucket, keys, self._timeouts)
@@ -121,33 +122,30 @@ class BucketSource:
 class BucketContent:
     """The content of a Model in an S3 bucket.
 
-    Args: read_keys: the keys of the Model, from files of this node
     Raises: SourceError
     """
 
     def __init__(
         self,
         url: str,
-        threads: SourceThreads,
         timeouts: SourceTimeouts,
-        read_keys: Callable[[], BucketKeys],
+        keys: BucketKeys,
+        route: Route,
     ) -> None:
         self._bucket, self._path = _bucket_and_key(url)
-        self._url, self._where = url, f"spec.url: {redacted_source_url(url)}"
-        self._threads, self._timeouts, self._read_keys = threads, timeouts, read_keys
+        self._where = f"spec.url: {redacted_source_url(url)}"
+        self._timeouts, self._keys, self._route = timeouts, keys, route
 
     @contextlib.asynccontextmanager
     async def download(self, start: int, tag: str) -> AsyncIterator[Download]:
         """See ContentSource."""
-        limit_s = self._timeouts.silence_s
-        keys = await _keys_from(self._read_keys, self._url, self._threads, limit_s)
         options: GetOptions = {"range": {"offset": start}} if start else {}
         if start and tag:
             options["if_match"] = tag
-        with _bucket_errors(self._where, keys):
-            store = _s3_store(self._bucket, keys, self._timeouts)
+        with _bucket_errors(self._where, self._keys):
+            store = _s3_store(self._bucket, self._keys, self._timeouts, self._route.proxy_url)
             try:
-                async with asyncio.timeout(limit_s):
+                async with asyncio.timeout(self._timeouts.silence_s):
                     response = await obstore.get_async(store, self._path, options=options)
             except BaseError as error:
                 # obstore does not tell the answer 416 from other faults.
@@ -156,14 +154,12 @@ class BucketContent:
                 text = f"{self._where}: the object is shorter than before"
                 raise RangeRefused("Unavailable", text) from error
         meta = response.meta
-        chunks = self._chunks(response.stream(min_chunk_size=CHUNK_BYTES), keys)
+        chunks = self._chunks(response.stream(min_chunk_size=CHUNK_BYTES))
         yield Download(start, meta["size"], meta["e_tag"] or "", chunks)
 
-    async def _chunks(
-        self, stream: "obstore.BytesStream", keys: BucketKeys
-    ) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, stream: "obstore.BytesStream") -> AsyncGenerator[bytes, None]:
         chunks = _chunks(stream)
-        with _bucket_errors(self._where, keys):
+        with _bucket_errors(self._where, self._keys):
             while True:
                 async with asyncio.timeout(self._timeouts.silence_s):
                     chunk = await anext(chunks, b"")
@@ -172,7 +168,7 @@ class BucketContent:
                 yield chunk
 
 
-async def _keys_from(
+async def keys_from(
     read: Callable[[], BucketKeys], url: str, threads: SourceThreads, limit_s: float
 ) -> BucketKeys:
     """Raises: SourceError"""
@@ -223,7 +219,9 @@ async def _chunks(stream: "obstore.BytesStream") -> AsyncIterator[bytes]:
             yield data
 
 
-def _s3_store(bucket: str, keys: BucketKeys, timeouts: SourceTimeouts) -> S3Store:
+def _s3_store(
+    bucket: str, keys: BucketKeys, timeouts: SourceTimeouts, proxy_url: str = ""
+) -> S3Store:
     return S3Store(
         bucket,
         config=_s3_config(keys),
@@ -231,6 +229,7 @@ def _s3_store(bucket: str, keys: BucketKeys, timeouts: SourceTimeouts) -> S3Stor
             "allow_http": keys.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=timeouts.connect_s),
             "timeout": timedelta(seconds=timeouts.total_s),
+            **({"proxy_url": proxy_url} if proxy_url else {}),
         },
         retry_config={
             "max_retries": RETRIES,

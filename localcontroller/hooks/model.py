@@ -14,9 +14,9 @@ import posixpath
 import re
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -25,10 +25,12 @@ import msgspec
 from common import wire
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
+from common.service_urls import service_address
 from edgeai.backoff import Backoff
 from edgeai.errors import ProtocolError
-from edgeai.ids import TaskKey, WorkerName, parse_task_key
+from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.content import NO_SPACE, ContentPart, ContentStore, ContentVersion, NoSpace
+from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.follower import (
     TaskFollower,
     node_message,
@@ -42,6 +44,7 @@ from localcontroller.hooks.sources import (
     ContentSource,
     Download,
     RangeRefused,
+    Route,
     SourceError,
     SourceOptions,
     SourceThreads,
@@ -77,6 +80,29 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     credential_name: str = ""
 
 
+class RelayPass(Protocol):
+    """The right of the node itself to use its proxy."""
+
+    @property
+    def host(self) -> str:
+        """The address of the proxy."""
+
+    @property
+    def proxy_url(self) -> str:
+        """With user and password."""
+
+    @property
+    def problem(self) -> str:
+        """Why the relay has refused a stream; "" when it has refused none."""
+
+
+class RelayProxy(Protocol):
+    def passing(
+        self, key: TaskKey, uid: Uid, worker: WorkerName
+    ) -> contextlib.AbstractContextManager[RelayPass]:
+        """Let the node reach what the assignment of its own worker names."""
+
+
 class ModelHook:
     """
     Args:
@@ -89,6 +115,7 @@ class ModelHook:
         ledger: Ledger,
         store: ContentStore,
         options: SourceOptions,
+        proxy: RelayProxy,
         *,
         bytes_per_s: float = 0.0,
         timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
@@ -97,6 +124,7 @@ class ModelHook:
         self._ledger = ledger
         self._store = store
         self._options = options
+        self._proxy = proxy
         self._timeouts = msgspec.structs.replace(timeouts, total_s=TOTAL_S)
         self._sleep = sleep
         self._keys = BucketKeyDirectory(options.credentials_dir)
@@ -174,7 +202,6 @@ class ModelHook:
 
     async def _fetch(self, delivery: "Delivery") -> ContentVersion:
         """Fetch the content into the store."""
-        source = self._source(delivery)
         # A tenant with slow servers makes only its own Models wait.
         share = self._shares.setdefault(delivery.namespace, asyncio.Semaphore(NAMESPACE_DOWNLOADS))
         if share.locked():
@@ -184,7 +211,7 @@ class ModelHook:
             name, content = delivery.key, delivery.content
             part = await self._on_disk(delivery, partial(self._store.open_part, name, content))
             try:
-                return await self._fill(part, source, delivery)
+                return await self._fill(part, delivery)
             except NoSpace:
                 # Two parts that wait for each other's space would wait for ever.
                 await self._on_disk(delivery, part.discard)
@@ -192,14 +219,13 @@ class ModelHook:
             finally:
                 await self._on_disk(delivery, part.close)
 
-    async def _fill(
-        self, part: ContentPart, source: ContentSource, delivery: "Delivery"
-    ) -> ContentVersion:
+    async def _fill(self, part: ContentPart, delivery: "Delivery") -> ContentVersion:
         """Raises: SourceError, NoSpace, OSError"""
         expected = delivery.spec.sha256
         # A kill may have come between the last byte and the end.
         if part.size != part.whole_size and part.digest != expected:
-            await self._download(part, source, delivery)
+            async with self._source(delivery) as source:
+                await self._download(part, source, delivery)
         if expected and part.digest != expected:
             await self._on_disk(delivery, part.discard)
             text = f"spec.sha256: the content has the digest {part.digest}"
@@ -254,20 +280,41 @@ class ModelHook:
         """
         return await self._threads.run(delivery.key, work)
 
-    def _source(self, delivery: "Delivery") -> ContentSource:
+    @contextlib.asynccontextmanager
+    async def _source(self, delivery: "Delivery") -> AsyncIterator[ContentSource]:
         """Raises: SourceError"""
-        spec, scheme = delivery.spec, scheme_of(delivery.spec.url)
+        url, scheme = delivery.spec.url, scheme_of(delivery.spec.url)
         if scheme in ("http", "https"):
             # Imported on first use: the HTTP client takes 7 MiB, and that of S3 4 MiB.
             from localcontroller.hooks.web import WebContent
 
-            return WebContent(spec.url, self._timeouts, self._options.networks)
-        if scheme == "s3":
-            from localcontroller.hooks.bucket import BucketContent
+            with self._route(delivery, url) as route:
+                yield WebContent(url, self._timeouts, route)
+        elif scheme == "s3":
+            from localcontroller.hooks.bucket import BucketContent, keys_from
 
-            keys = partial(self._keys.read, delivery.namespace, spec.credential_name)
-            return BucketContent(spec.url, self._threads, self._timeouts, keys)
-        raise SourceError("InvalidURL", f"spec.url: scheme {scheme[:64]!r} cannot be fetched")
+            read = partial(self._keys.read, delivery.namespace, delivery.spec.credential_name)
+            keys = await keys_from(read, url, self._threads, self._timeouts.silence_s)
+            with self._route(delivery, keys.endpoint) as route:
+                yield BucketContent(url, self._timeouts, keys, route)
+        else:
+            raise SourceError("InvalidURL", f"spec.url: scheme {scheme[:64]!r} cannot be fetched")
+
+    @contextlib.contextmanager
+    def _route(self, delivery: "Delivery", server: str) -> Iterator[Route]:
+        """The way to the server: through the relay, if it is a Service of the Model's namespace."""
+        if service_address(server, delivery.namespace) is None:
+            yield Route(self._options.networks)
+            return
+        with self._proxy.passing(delivery.key, delivery.task.uid, delivery.worker) as pass_:
+            try:
+                # Redirections lead to the proxy, too, and through it to this Service alone.
+                yield Route(parse_networks([pass_.host]), pass_.proxy_url)
+            except SourceError as error:
+                if not pass_.problem:
+                    raise
+                text = f"spec.url: through the relay: {pass_.problem}"
+                raise SourceError("Unavailable", text) from error
 
     async def _report(self, delivery: "Delivery") -> None:
         if delivery.worker:

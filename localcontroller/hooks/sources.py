@@ -106,6 +106,15 @@ class Download(NamedTuple):
     """Raises: SourceError"""
 
 
+class Route(NamedTuple):
+    """How a node reaches the server of content."""
+
+    networks: tuple[Network, ...]
+    """See SourceOptions."""
+    proxy_url: str = ""
+    """With user and password; "": the proxy of the environment, or none."""
+
+
 class ContentSource(Protocol):
     """The content behind the URL of a Model."""
 

@@ -21,6 +21,7 @@ from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (
     Download,
     RangeRefused,
+    Route,
     SourceError,
     SourceThreads,
     SourceTimeouts,
@@ -108,15 +109,12 @@ class WebSource:
 
 
 class WebContent:
-    """The content of a Model behind an http or https URL.
+    """The content of a Model behind an http or https URL."""
 
-    Args: networks: see SourceOptions
-    """
-
-    def __init__(self, url: str, timeouts: SourceTimeouts, networks: Collection[Network]) -> None:
+    def __init__(self, url: str, timeouts: SourceTimeouts, route: Route) -> None:
         self._url = url
         self._timeouts = timeouts
-        self._networks = networks
+        self._route = route
 
     @contextlib.asynccontextmanager
     async def download(self, start: int, tag: str) -> AsyncIterator[Download]:
@@ -125,7 +123,7 @@ class WebContent:
         headers = {"Range": f"bytes={start}-"} if start else {}
         if start and tag:
             headers["If-Range"] = tag
-        async with new_session(self._timeouts, self._networks) as session:
+        async with new_session(self._timeouts, *self._route) as session:
             response = await _get(session, self._url, headers)
             async with response:
                 if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
@@ -160,7 +158,9 @@ def _size(response: aiohttp.ClientResponse, start: int, where: str) -> int | Non
     return None if match["size"] == "*" else int(match["size"])
 
 
-def new_session(timeouts: SourceTimeouts, networks: Collection[Network]) -> aiohttp.ClientSession:
+def new_session(
+    timeouts: SourceTimeouts, networks: Collection[Network], proxy_url: str = ""
+) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(socket_factory=AddressFilter(networks).open_socket),
         # A few bytes could become a large body. The session asks for no compression.
@@ -171,7 +171,8 @@ def new_session(timeouts: SourceTimeouts, networks: Collection[Network]) -> aioh
             sock_connect=timeouts.connect_s,
             sock_read=timeouts.silence_s,
         ),
-        trust_env=True,  # use the proxies of the environment
+        proxy=proxy_url or None,
+        trust_env=True,  # else use the proxies of the environment
         # Uncompressed content has a Content-Length, which reveals a body that was cut off.
         headers={"Accept-Encoding": "identity"},
     )

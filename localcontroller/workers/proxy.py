@@ -1,7 +1,8 @@
 """The HTTP forward proxy on the port of the worker API: the workers' way to the cloud.
 
-A worker names itself and its secret as user and password of the proxy. The proxy opens a stream of
-the relay for each request. The GlobalManager decides whether the worker's assignment names the
+A worker names itself and its secret as user and password of the proxy. A hook of the node does so
+with a secret of its own, for the time of a download. The proxy opens a stream of the relay for each
+request. The GlobalManager decides whether the worker's assignment names the
 target. CONNECT carries any protocol. A request with an absolute URL is passed on with the path
 alone, and its connection carries nothing after the request.
 """
@@ -9,16 +10,18 @@ alone, and its connection carries nothing after the request.
 import asyncio
 import contextlib
 import hashlib
+import ipaddress
 import json
+import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, Protocol, cast
 
 from common.relay.carrier import Carrier, StreamRefused
 from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
 from common.relay.stream_socket import StreamSocket
 from edgeai.errors import Overloaded
-from edgeai.ids import WorkerName, parse_task_key
+from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.http_server import Place
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant
@@ -65,9 +68,28 @@ _STATUS: Final = {
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
 class Relay(Protocol):
     async def carrier(self) -> Carrier:
         """The open relay. Opens the relay first if there is none. Raises: StreamRefused"""
+
+
+class RelayPass:
+    """The right of the node itself to use the proxy.
+
+    Args: grant: says what the streams may reach
+    """
+
+    def __init__(self, grant: Grant, worker: WorkerName, address: tuple[str, int]) -> None:
+        self.grant = grant
+        self.problem = ""  # why there is no stream for the last request
+        self.host, port = address
+        self.secret = secrets.token_hex(32)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.proxy_url = f"http://{worker}:{self.secret}@{host}:{port}"
 
 
 class Proxy:
@@ -96,11 +118,30 @@ class Proxy:
         self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
         self._streams: Counter[Grant | str] = Counter()  # by grant, by namespace, and by ""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._passes: dict[str, RelayPass] = {}  # by the sha256 of the secret
+        self._address = ("", 0)
         metrics.relay_streams.set_function(lambda: self._streams[""])
 
     def divert(self, first: bytes, place: Place) -> asyncio.Protocol | None:
         """The protocol of a connection whose first bytes begin a request to the proxy, or None."""
         return ProxyConnection(self, place) if is_for_proxy(first) else None
+
+    def listens(self, host: str, port: int) -> None:
+        """The port is open at this address of the machine."""
+        address = ipaddress.ip_address(host)
+        loopback = "127.0.0.1" if address.version == 4 else "::1"
+        self._address = loopback if address.is_unspecified else host, port
+
+    @contextlib.contextmanager
+    def passing(self, key: TaskKey, uid: Uid, worker: WorkerName) -> Iterator[RelayPass]:
+        """Let the node itself reach what the assignment of its own worker names."""
+        pass_ = RelayPass(Grant(key, uid, frozenset({worker})), worker, self._address)
+        digest = _digest(pass_.secret)
+        self._passes[digest] = pass_
+        try:
+            yield pass_
+        finally:
+            del self._passes[digest]
 
     def begin(self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes) -> None:
         """Open a stream for the request, or refuse the request."""
@@ -126,8 +167,9 @@ class Proxy:
     async def _serve(
         self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes
     ) -> None:
-        digest = hashlib.sha256(request.password.encode()).hexdigest()
-        grant = self._ledger.grant(digest)
+        digest = _digest(request.password)
+        pass_ = self._passes.get(digest)
+        grant = pass_.grant if pass_ else self._ledger.grant(digest)
         if grant is None or request.user not in grant.workers:
             reason = "the proxy accepts only workers of this node, with their secret"
             await self._turn_away(connection, 407, reason)
@@ -136,6 +178,8 @@ class Proxy:
             await self._rates.wait(grant)
             await self._open(connection, request, rest, grant)
         except StreamRefused as error:
+            if pass_:
+                pass_.problem = error.reason
             self._refuse(connection, _STATUS[error.refusal], error.reason)
         except Overloaded as error:
             self._refuse(connection, 503, str(error))

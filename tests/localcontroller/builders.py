@@ -1,9 +1,11 @@
 """Builders for the tests of the LocalController: assignments, frames, worker messages."""
 
 import hashlib
-from typing import Any
+from typing import Any, NoReturn
 
 from common import wire
+from common.relay.carrier import StreamRefused
+from common.relay.frames import Refusal
 from common.session import Timing
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.edge.sessions.cloud_session import Desired
@@ -58,3 +60,10 @@ def worker_message(seen: int = 0, **fields: Any) -> ProcessMessage:
 def report_of(data: bytes) -> wire.ReportBody:
     report: wire.ReportBody = wire.unpack(data, wire.ReportBody)
     return report
+
+
+class NoRelay:
+    """Of a node without a session."""
+
+    async def carrier(self) -> NoReturn:
+        raise StreamRefused(Refusal.UNREACHABLE, "no session with the GlobalManager now")

@@ -112,7 +112,7 @@ class RelayWorld:
         assignment = Assignment(key, uid, 1, body, targets=frozenset(named))
         self.cloud.statuses.by_uid.setdefault(uid, {})
         self.cloud.desired.assign(key, {A: assignment})
-        for service, _ in named:
+        for service, *_ in named:
             self.cloud.services[uid, namespace, service] = "127.0.0.1"
 
     async def assigned(self) -> None:
@@ -133,6 +133,7 @@ class RelayWorld:
             worker_address=f"{self.host}:{self.port}",
             status_address="127.0.0.1:0",
             token_file=self._directory / "token",
+            credentials_dir=self._directory / "keys",
             reconnect_min_s=0.05,
             reconnect_max_s=0.2,
         )

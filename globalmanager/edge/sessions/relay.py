@@ -3,8 +3,8 @@
 The edge server passes each authenticated connection with the relay's subprotocol to `serve`. A node
 has one relay at a replica. The assignments of the node decide what a stream may reach: the worker
 must belong to the node now, and the target must be a Service that the worker's assignment names.
-The Service must be a child of the worker's job, and its cluster IP is dialled, so no name of a
-tenant is resolved.
+The Service must be a child of the worker's job, or select pods of the job's namespace. Its cluster
+IP is dialled, so no name of a tenant is resolved.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from common.relay.session import Budget, RelaySession, StreamWanted
 from common.relay.stream_socket import StreamSocket
 from common.session import Timing
 from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
+from globalmanager.contract import ServicePort
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.desired_sets import Binding, DesiredSets
@@ -36,10 +37,10 @@ DEFAULT_DOMAIN: Final = "cluster.local"
 
 
 class Services(Protocol):
-    """The Services of all jobs."""
+    """The Services that assignments name."""
 
-    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
-        """The cluster IP of a Service that is a child of the job `uid`; "": there is none."""
+    def cluster_ip(self, uid: Uid, namespace: str, port: ServicePort) -> str:
+        """The cluster IP of a Service that the job `uid` may reach; "": there is none."""
 
 
 class RelayLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,8 +156,8 @@ class Relays:
 
     def _on_wanted(self, node: NodeName, carrier: Carrier, request: StreamWanted) -> None:
         binding = self._desired.binding_of(node, request.uid)
-        service = "" if binding is None else self._service(binding, request)
-        if binding is None or not service:
+        port = None if binding is None else self._port(binding, request)
+        if binding is None or port is None:
             reason = f"no assignment of worker {request.worker} names {request.target}"
             self._refuse(carrier, request.stream, Refusal.FORBIDDEN, reason)
             return
@@ -165,9 +166,10 @@ class Relays:
             reason = f"too many streams of namespace {namespace}"
             self._refuse(carrier, request.stream, Refusal.BUSY, reason)
             return
-        address = self._services.cluster_ip(request.uid, namespace, service)
+        address = self._services.cluster_ip(request.uid, namespace, port)
         if not address:
-            reason = f"Service {service} of namespace {namespace} has no cluster IP"
+            lack = "cluster IP" if port.is_child else "cluster IP and selector"
+            reason = f"namespace {namespace} has no Service {port.service} with a {lack}"
             self._refuse(carrier, request.stream, Refusal.UNREACHABLE, reason)
             return
         place = _Place(node, binding.key, carrier, request.stream)
@@ -177,16 +179,17 @@ class Relays:
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
-    def _service(self, binding: Binding, request: StreamWanted) -> str:
-        """The Service of the assignment that the target names; "": none."""
+    def _port(self, binding: Binding, request: StreamWanted) -> ServicePort | None:
+        """The Service of the assignment that the target names."""
         if request.worker not in binding.workers:
-            return ""
+            return None
         namespace = parse_task_key(binding.key).namespace
-        for service, port in binding.targets:
-            names = {service, *(f"{service}.{namespace}{suffix}" for suffix in self._suffixes)}
-            if request.target.port == port and request.target.host.rstrip(".") in names:
-                return service
-        return ""
+        for port in binding.targets:
+            long_names = (f"{port.service}.{namespace}{suffix}" for suffix in self._suffixes)
+            names = {port.service, *long_names}
+            if request.target.port == port.port and request.target.host.rstrip(".") in names:
+                return port
+        return None
 
     def _has_capacity(self, namespace: str) -> bool:
         limits = self._limits

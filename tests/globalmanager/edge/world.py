@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 from common import wire
 from common.session import Timing
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
-from globalmanager.contract import Assignment, WorkerReport
+from globalmanager.contract import Assignment, ServicePort, WorkerReport
 from globalmanager.edge.door.admission import AdmissionLimits
 from globalmanager.edge.door.server import EdgeServer
 from globalmanager.edge.door.tls import ServerTls
@@ -215,8 +215,8 @@ class EdgeSide(ContactSubscriber):
     def clash(self, node: NodeName) -> None:
         self.duplicates.append(node)
 
-    def cluster_ip(self, uid: Uid, namespace: str, service: str) -> str:
-        return self.services.get((uid, namespace, service), "")
+    def cluster_ip(self, uid: Uid, namespace: str, port: ServicePort) -> str:
+        return self.services.get((uid, namespace, port.service), "")
 
     def can_open_sessions(self) -> bool:
         return self.is_ready

@@ -18,8 +18,9 @@ from edgeai.api.resources import (
     ResourceType,
     ref_of,
 )
+from edgeai.ids import Uid
 from globalmanager.cache.store import uid_of
-from globalmanager.contract import Job, Observed, WorkerSettings
+from globalmanager.contract import Job, Observed, ServicePort, WorkerSettings
 from globalmanager.engine.jobs import Jobs, Owned, find_owned
 from globalmanager.engine.observe import Observer
 from globalmanager.ha.contacts import Contacts
@@ -73,6 +74,34 @@ def test_what_a_job_owns_is_told_to_others_too(cache: Cache) -> None:
     assert found is not None
     assert [pod["metadata"]["name"] for pod in found.pods] == ["mine"]
     assert ref_of(DEPLOYMENTS, owned(DEPLOYMENTS, "edge", "uid-job")) in found.children
+
+
+@pytest.mark.parametrize(
+    ("spec", "of_child", "of_reference"),
+    [
+        ({"clusterIP": "10.0.0.1", "selector": {"app": "a"}}, "10.0.0.1", "10.0.0.1"),
+        ({"clusterIP": "10.0.0.1"}, "10.0.0.1", ""),
+        ({"clusterIP": "10.0.0.1", "selector": {}}, "10.0.0.1", ""),
+        ({"clusterIP": "None", "selector": {"app": "a"}}, "", ""),
+        ({"type": "ExternalName", "externalName": "metadata.internal"}, "", ""),
+    ],
+)
+def test_the_relay_reaches_what_selects_pods(
+    cache: Cache, spec: Object, of_child: str, of_reference: str
+) -> None:
+    jobs = Jobs(cache)
+
+    def address(name: str, uid: str = "uid-job", *, is_child: bool) -> str:
+        port = ServicePort(name, 80, is_child=is_child)
+        return jobs.cluster_ip(Uid(uid), "ns", port)
+
+    cache.put(SERVICES, owned(SERVICES, "mine", "uid-job", spec=spec))
+    cache.put(SERVICES, make("users", type_=SERVICES, spec=spec))
+    assert address("mine", is_child=True) == of_child
+    assert address("mine", "uid-other", is_child=True) == ""
+    assert address("users", is_child=True) == ""
+    assert address("users", is_child=False) == of_reference
+    assert address("nobody", is_child=False) == ""
 
 
 def test_children_that_control_no_pods_are_not_asked_for_pods(cache: Cache) -> None:

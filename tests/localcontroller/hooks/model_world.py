@@ -18,7 +18,9 @@ from localcontroller.hooks.addresses import Network
 from localcontroller.hooks.model import ModelHook
 from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, SourceOptions, SourceTimeouts
 from localcontroller.ledger.ledger import Ledger
-from tests.localcontroller.builders import report_of
+from localcontroller.metrics import Metrics
+from localcontroller.workers.proxy import Proxy
+from tests.localcontroller.builders import NoRelay, report_of
 from tests.localcontroller.hooks.world import LOOPBACK
 from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
@@ -187,7 +189,13 @@ async def fetching(
     node = ModelNode(ledger, store)
     options = SourceOptions(networks=networks, credentials_dir=credentials_dir)
     hook = ModelHook(
-        ledger, store, options, bytes_per_s=bytes_per_s, timeouts=timeouts, sleep=node.sleep
+        ledger,
+        store,
+        options,
+        Proxy(ledger, NoRelay(), Metrics()),
+        bytes_per_s=bytes_per_s,
+        timeouts=timeouts,
+        sleep=node.sleep,
     )
     async with beside(hook.run(), "models"):
         yield node

@@ -4,24 +4,18 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, NoReturn
+from typing import Any
+from urllib.parse import urlsplit
 
-from common.relay.carrier import StreamRefused
-from common.relay.frames import Refusal
 from localcontroller.http_server import Answer, HttpServer, Request
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.metrics import Metrics
 from localcontroller.workers.proxy import Proxy
 from localcontroller.workers.rates import RequestRates
-from tests.localcontroller.builders import SECRET, WORKER
+from tests.localcontroller.builders import SECRET, UID, WORKER, NoRelay, key
 from tests.support.waiting import PATIENCE_S, async_eventually
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class NoRelay:
-    async def carrier(self) -> NoReturn:
-        raise StreamRefused(Refusal.UNREACHABLE, "no session with the GlobalManager now")
 
 
 async def no_api(_request: Request) -> Answer:
@@ -31,11 +25,19 @@ async def no_api(_request: Request) -> Answer:
 @contextlib.asynccontextmanager
 async def serving(tasks: Ledger, metrics: Metrics, **options: Any) -> AsyncIterator[int]:
     """A proxy whose cloud is out of reach. Gives its port."""
-    divert = Proxy(tasks, NoRelay(), metrics, **options).divert
-    server = HttpServer(no_api, metrics, api="workers", divert=divert)
-    _, port = await server.start("127.0.0.1", 0)
-    try:
+    proxy = Proxy(tasks, NoRelay(), metrics, **options)
+    async with listening(proxy, metrics) as (_, port):
         yield port
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    proxy: Proxy, metrics: Metrics, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[str, int]]:
+    server = HttpServer(no_api, metrics, api="workers", divert=proxy.divert)
+    address = await server.start(host, 0)
+    try:
+        yield address
     finally:
         await server.stop()
 
@@ -67,11 +69,30 @@ def delayed(metrics: Metrics) -> float:
     return metrics.registry.get_sample_value(name) or 0.0
 
 
-async def asked(port: int) -> asyncio.StreamWriter:
+async def asked(
+    port: int, user: str = WORKER, secret: str = SECRET, *, status: bytes = b"502"
+) -> asyncio.StreamWriter:
     """Ask the proxy as a worker, and read the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    pair = base64.b64encode(f"{WORKER}:{SECRET}".encode()).decode()
+    pair = base64.b64encode(f"{user}:{secret}".encode()).decode()
     head = f"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
     writer.write(head.encode())
-    assert b" 502 " in await reader.readline()
+    assert status in (await reader.readline()).split()
     return writer
+
+
+async def test_the_node_itself_may_ask_until_its_download_ends(tasks: Ledger) -> None:
+    metrics = Metrics()
+    proxy = Proxy(tasks, NoRelay(), metrics)
+    async with listening(proxy, metrics, "0.0.0.0") as address:
+        proxy.listens(*address)
+        with proxy.passing(key(), UID, WORKER) as pass_:
+            assert pass_.host == "127.0.0.1"
+            url = urlsplit(pass_.proxy_url)
+            user, secret, port = url.username or "", url.password or "", url.port or 0
+            assert (user, url.hostname, port) == (WORKER, "127.0.0.1", address[1])
+            assert pass_.problem == ""
+            (await asked(port, user, secret)).close()
+            assert pass_.problem == "no session with the GlobalManager now"
+            (await asked(port, "another", secret, status=b"407")).close()
+        (await asked(port, user, secret, status=b"407")).close()

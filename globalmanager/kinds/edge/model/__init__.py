@@ -6,6 +6,7 @@ from globalmanager.contract import Kind
 from globalmanager.kinds.edge.model.assignments import assignments
 from globalmanager.kinds.edge.model.fold import ModelFold
 from globalmanager.kinds.edge.model.plan import plan, read
+from globalmanager.kinds.edge.model.server import references, services
 
 KIND = Kind(
     definition=DEFINITION,
@@ -19,6 +20,8 @@ KIND = Kind(
     read=read,
     plan=plan,
     assignments=assignments,
+    references=references,
+    indirect_references=services,
     fold=ModelFold,
     has_readers=True,
 )

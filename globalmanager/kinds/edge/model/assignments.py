@@ -12,6 +12,7 @@ from edgeai.api.objects import is_being_deleted
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import Assignment, Observed
+from globalmanager.kinds.edge.model.server import targets
 
 FIELDS: Final = ("url", "sha256", "credentialName")
 
@@ -26,7 +27,10 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     excerpt = {name: text for name in FIELDS if isinstance(text := spec.get(name, ""), str)}
     return {
         node: Assignment.of(
-            observed, spec=excerpt, workers={worker_name(observed, node): THE_NODE_ITSELF}
+            observed,
+            spec=excerpt,
+            workers={worker_name(observed, node): THE_NODE_ITSELF},
+            targets=targets(observed),
         )
         for node in observed.readers
     }

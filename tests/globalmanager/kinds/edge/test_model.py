@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from common import wire
+from edgeai.api.resources import SECRETS, SERVICES, ObjectRef
 from edgeai.ids import NodeName
-from globalmanager.contract import Assignment, Plan, ReportRefused
+from globalmanager.contract import Assignment, Plan, ReportRefused, ServicePort
 from globalmanager.kinds.edge.model import KIND
 from globalmanager.kinds.edge.model.fold import ModelFold
 from globalmanager.kinds.shared.stored import stored_bytes
@@ -85,6 +86,53 @@ def test_the_nodes_that_read_a_model_get_its_url_and_digest() -> None:
     excerpt = {"url": URL, "sha256": DIGEST, "credentialName": "keys"}
     assert bodies["edge0"].spec == excerpt
     assert bodies["edge0"].workers == {"small-edge0": wire.THE_NODE_ITSELF}
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://store.default.svc/a.onnx", 80),
+        ("https://store.default.svc/a.onnx", 443),
+        ("http://STORE.default.svc.cluster.local:8080/a.onnx", 8080),
+        ("http://store.other.svc/a.onnx", 0),
+        ("http://store.default/a.onnx", 0),
+        ("http://default.svc/a.onnx", 0),
+        ("http://store.default.svc:99999/a.onnx", 0),
+        ("http://169.254.169.254/a.onnx", 0),
+        ("http://store.default.svc@example.org/a.onnx", 0),
+        ("/models/store.default.svc/a.onnx", 0),
+    ],
+)
+def test_only_a_service_of_the_namespace_is_reached_through_the_relay(url: str, port: int) -> None:
+    world = read_model("edge0", url=url)
+    (assignment,) = assignments_of(world).values()
+    named = {ServicePort("store", port, is_child=False)} if port else set()
+    assert assignment.targets == named
+    service = ObjectRef(SERVICES, "default", "store")
+    assert KIND.references(world.observed()) == ({service} if port else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "port"),
+    [
+        ({"s3_endpoint": "http://minio.default.svc:9000"}, 9000),
+        ({"s3_endpoint": "minio.default.svc", "s3_usehttps": "0"}, 80),
+        ({"s3_endpoint": "minio.other.svc:9000"}, 0),
+        ({"s3_endpoint": "no host"}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_secret_names_the_server_of_a_bucket(annotations: dict[str, str], port: int) -> None:
+    world = read_model("edge0", url="s3://b/small.onnx", credentialName="keys")
+    secret = ObjectRef(SECRETS, "default", "keys")
+    assert KIND.references(world.observed()) == {secret}
+    assert {each.targets for each in assignments_of(world).values()} == {frozenset()}
+    world.secret("keys", **annotations)
+    (assignment,) = assignments_of(world).values()
+    named = {ServicePort("minio", port, is_child=False)} if port else set()
+    assert assignment.targets == named
+    found = KIND.indirect_references(world.observed().references)
+    assert found == ({ObjectRef(SERVICES, "default", "minio")} if port else frozenset())
 
 
 def test_the_status_follows_what_the_nodes_tell() -> None:

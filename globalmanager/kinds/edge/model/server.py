@@ -1,0 +1,61 @@
+"""The Service of the cluster that has the content of a Model, which nodes reach through the relay.
+
+The host of an http or https URL names it, or that of the S3 server in the annotations of the Secret
+with the keys. Only Services of the Model's own namespace count: a namespace is a tenant.
+"""
+
+from collections.abc import Mapping
+
+from common.service_urls import service_address
+from edgeai.api.model import ModelSpec
+from edgeai.api.resources import SECRETS, SERVICES, Object, ObjectRef
+from edgeai.api.specs import InvalidSpec
+from globalmanager.contract import Job, Observed, ServicePort
+from globalmanager.kinds.edge.references import secret_ref
+from globalmanager.kinds.shared import storage
+
+
+def references(job: Job) -> frozenset[ObjectRef]:
+    """The Service, and the Secret that may name it."""
+    if not isinstance(job.spec, ModelSpec):
+        return frozenset()
+    namespace, name = job.ref.namespace, job.spec.credential_name
+    secret = {secret_ref(namespace, name)} if _is_in_bucket(job.spec) and name else ()
+    return frozenset({*secret, *_services(namespace, job.spec.url)})
+
+
+def services(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
+    """The Services that the Secrets among `references` name."""
+    return frozenset(
+        service
+        for ref, secret in references.items()
+        if ref.type == SECRETS
+        for service in _services(ref.namespace, _bucket_server(secret))
+    )
+
+
+def targets(observed: Observed) -> tuple[ServicePort, ...]:
+    """What the nodes may reach through the relay."""
+    spec, namespace = observed.spec, observed.ref.namespace
+    if not isinstance(spec, ModelSpec):
+        return ()
+    secret = observed.references.get(secret_ref(namespace, spec.credential_name))
+    server = spec.url if not _is_in_bucket(spec) else _bucket_server(secret) if secret else ""
+    address = service_address(server, namespace)
+    return (ServicePort(*address, is_child=False),) if address else ()
+
+
+def _is_in_bucket(spec: ModelSpec) -> bool:
+    return spec.url.startswith("s3://")
+
+
+def _services(namespace: str, url: str) -> tuple[ObjectRef, ...]:
+    address = service_address(url, namespace)
+    return (ObjectRef(SERVICES, namespace, address.service),) if address else ()
+
+
+def _bucket_server(secret: Object) -> str:
+    try:
+        return storage.endpoint(secret)
+    except InvalidSpec:
+        return ""
