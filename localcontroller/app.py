@@ -18,6 +18,7 @@ from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
 from localcontroller.content import ContentStore
 from localcontroller.hooks.addresses import parse_networks
+from localcontroller.hooks.content_sources import ContentSources
 from localcontroller.hooks.dataset import DatasetHook
 from localcontroller.hooks.model import DISK_CALLS, ModelHook
 from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, SourceOptions, SourceThreads
@@ -139,8 +140,10 @@ async def _run_with(
         options = _dataset_options(settings)
         datasets = DatasetHook(ledger, options)
         tasks.append(group.create_task(datasets.run(), name="datasets"))
+        threads = SourceThreads(DISK_CALLS, DEFAULT_TIMEOUTS)
+        sources = ContentSources(options, proxy, threads, DEFAULT_TIMEOUTS)
         rate = settings.model_bytes_per_s
-        models = ModelHook(ledger, content, options, proxy, bytes_per_s=rate)
+        models = ModelHook(ledger, content, sources, threads, bytes_per_s=rate)
         tasks.append(group.create_task(models.run(), name="models"))
         if settings.pods_api:
             pods = _pod_watch(settings, ledger, heartbeats)

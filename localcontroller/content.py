@@ -252,7 +252,9 @@ class ContentStore:
         return self._directory / digest
 
     def _files(self, *suffixes: str) -> list[Path]:
-        return [file for file in self._directory.iterdir() if file.suffix in suffixes]
+        """Empty when no content has come yet."""
+        files = self._directory.iterdir() if self._directory.exists() else ()
+        return [file for file in files if file.suffix in suffixes]
 
     def _put(self, record: ModelRecord) -> None:
         self._write(record)

@@ -74,9 +74,10 @@ class TaskFollower:
                 del self._watches[key]
 
     def _watch_new(self, group: TaskGroup, tasks: Mapping[TaskKey, TaskRow]) -> None:
-        for key in tasks.keys() - self._watches.keys():
-            watch = group.create_task(self._hook.watch(tasks[key]), name=f"{self._plural} {key}")
-            self._watches[key] = (tasks[key].task_version, watch)
+        for key, task in tasks.items():
+            if key not in self._watches:
+                watch = group.create_task(self._hook.watch(task), name=f"{self._plural} {key}")
+                self._watches[key] = (task.task_version, watch)
 
 
 async def record(

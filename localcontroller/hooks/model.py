@@ -13,10 +13,9 @@ import math
 import posixpath
 import re
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -25,12 +24,11 @@ import msgspec
 from common import wire
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
-from common.service_urls import service_address
 from edgeai.backoff import Backoff
 from edgeai.errors import ProtocolError
-from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
+from edgeai.ids import TaskKey, WorkerName, parse_task_key
 from localcontroller.content import NO_SPACE, ContentPart, ContentStore, ContentVersion, NoSpace
-from localcontroller.hooks.addresses import parse_networks
+from localcontroller.hooks.content_sources import ContentRequest, ContentSources
 from localcontroller.hooks.follower import (
     TaskFollower,
     node_message,
@@ -38,15 +36,12 @@ from localcontroller.hooks.follower import (
     record,
     source_problem,
 )
-from localcontroller.hooks.keys import BucketKeyDirectory
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     ContentSource,
     Download,
     RangeRefused,
-    Route,
     SourceError,
-    SourceOptions,
     SourceThreads,
     SourceTimeouts,
     scheme_of,
@@ -63,7 +58,6 @@ NAMESPACE_DOWNLOADS: Final = 2  # at a time
 PROGRESS_S: Final = 60.0  # between two reports of one download
 CHECK_S: Final = 600.0  # from one look at content that is here to the next
 WRONG_CONTENT_S: Final = 6 * 3600.0  # to the next download of content that nothing tells from wrong
-TOTAL_S: Final = 30 * 86400.0  # of one download: only silence ends it
 _BURSTS_PER_S: Final = 4  # of downloads at the limit of the rate
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"([0-9a-f]{64})?")
@@ -80,32 +74,10 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     credential_name: str = ""
 
 
-class RelayPass(Protocol):
-    """The right of the node itself to use its proxy."""
-
-    @property
-    def host(self) -> str:
-        """The address of the proxy."""
-
-    @property
-    def proxy_url(self) -> str:
-        """With user and password."""
-
-    @property
-    def problem(self) -> str:
-        """Why the relay has refused a stream; "" when it has refused none."""
-
-
-class RelayProxy(Protocol):
-    def passing(
-        self, key: TaskKey, uid: Uid, worker: WorkerName
-    ) -> contextlib.AbstractContextManager[RelayPass]:
-        """Let the node reach what the assignment of its own worker names."""
-
-
 class ModelHook:
     """
     Args:
+        threads: for the disk
         bytes_per_s: limit of all downloads of this node together; 0: no limit
         sleep: waits for the given seconds before the next try
     """
@@ -114,8 +86,8 @@ class ModelHook:
         self,
         ledger: Ledger,
         store: ContentStore,
-        options: SourceOptions,
-        proxy: RelayProxy,
+        sources: ContentSources,
+        threads: SourceThreads,
         *,
         bytes_per_s: float = 0.0,
         timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
@@ -123,12 +95,9 @@ class ModelHook:
     ) -> None:
         self._ledger = ledger
         self._store = store
-        self._options = options
-        self._proxy = proxy
-        self._timeouts = msgspec.structs.replace(timeouts, total_s=TOTAL_S)
+        self._sources, self._threads = sources, threads
+        self._retry_s = timeouts.ledger_retry_s
         self._sleep = sleep
-        self._keys = BucketKeyDirectory(options.credentials_dir)
-        self._threads = SourceThreads(DISK_CALLS, timeouts)
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._locks: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
         rate = bytes_per_s or sys.float_info.max
@@ -137,7 +106,7 @@ class ModelHook:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await TaskFollower(self._ledger, PLURAL, self, self._timeouts.ledger_retry_s).run()
+        await TaskFollower(self._ledger, PLURAL, self, self._retry_s).run()
 
     async def changed(self, tasks: list[TaskRow]) -> None:
         """See Hook."""
@@ -224,7 +193,7 @@ class ModelHook:
         expected = delivery.spec.sha256
         # A kill may have come between the last byte and the end.
         if part.size != part.whole_size and part.digest != expected:
-            async with self._source(delivery) as source:
+            async with self._sources.opened(delivery.request) as source:
                 await self._download(part, source, delivery)
         if expected and part.digest != expected:
             await self._on_disk(delivery, part.discard)
@@ -261,14 +230,15 @@ class ModelHook:
         delivery.size, delivery.whole_size = part.size, download.size
         if download.size is not None:
             await self._on_disk(delivery, partial(part.make_room, download.size - part.size))
-        reported_s = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        reported_s = clock()
         async with contextlib.aclosing(download.chunks) as chunks:
             async for chunk in chunks:
                 await self._rate.acquire(len(chunk))
                 await self._on_disk(delivery, partial(part.write, chunk))
                 delivery.size = part.size
-                if time.monotonic() - reported_s > PROGRESS_S:
-                    reported_s = time.monotonic()
+                if clock() - reported_s > PROGRESS_S:
+                    reported_s = clock()
                     await self._report(delivery)
         if download.size is not None and part.size != download.size:
             error = SourceError if part.size < download.size else RangeRefused
@@ -280,46 +250,10 @@ class ModelHook:
         """
         return await self._threads.run(delivery.key, work)
 
-    @contextlib.asynccontextmanager
-    async def _source(self, delivery: "Delivery") -> AsyncIterator[ContentSource]:
-        """Raises: SourceError"""
-        url, scheme = delivery.spec.url, scheme_of(delivery.spec.url)
-        if scheme in ("http", "https"):
-            # Imported on first use: the HTTP client takes 7 MiB, and that of S3 4 MiB.
-            from localcontroller.hooks.web import WebContent
-
-            with self._route(delivery, url) as route:
-                yield WebContent(url, self._timeouts, route)
-        elif scheme == "s3":
-            from localcontroller.hooks.bucket import BucketContent, keys_from
-
-            read = partial(self._keys.read, delivery.namespace, delivery.spec.credential_name)
-            keys = await keys_from(read, url, self._threads, self._timeouts.silence_s)
-            with self._route(delivery, keys.endpoint) as route:
-                yield BucketContent(url, self._timeouts, keys, route)
-        else:
-            raise SourceError("InvalidURL", f"spec.url: scheme {scheme[:64]!r} cannot be fetched")
-
-    @contextlib.contextmanager
-    def _route(self, delivery: "Delivery", server: str) -> Iterator[Route]:
-        """The way to the server: through the relay, if it is a Service of the Model's namespace."""
-        if service_address(server, delivery.namespace) is None:
-            yield Route(self._options.networks)
-            return
-        with self._proxy.passing(delivery.key, delivery.task.uid, delivery.worker) as pass_:
-            try:
-                # Redirections lead to the proxy, too, and through it to this Service alone.
-                yield Route(parse_networks([pass_.host]), pass_.proxy_url)
-            except SourceError as error:
-                if not pass_.problem:
-                    raise
-                text = f"spec.url: through the relay: {pass_.problem}"
-                raise SourceError("Unavailable", text) from error
-
     async def _report(self, delivery: "Delivery") -> None:
         if delivery.worker:
-            uid, retry_s = delivery.task.uid, self._timeouts.ledger_retry_s
-            await record(self._ledger, uid, delivery.worker, delivery.message, retry_s)
+            uid, worker = delivery.task.uid, delivery.worker
+            await record(self._ledger, uid, worker, delivery.message, self._retry_s)
 
 
 class Delivery:
@@ -360,6 +294,11 @@ class Delivery:
         if download.size is None and not self.spec.sha256:
             text = "the server does not say how long the content is: set spec.sha256"
             raise SourceError("Unavailable", f"spec.url: {text}")
+
+    @property
+    def request(self) -> ContentRequest:
+        spec = self.spec
+        return ContentRequest(self.key, self.task.uid, self.worker, spec.url, spec.credential_name)
 
     @property
     def content(self) -> str:

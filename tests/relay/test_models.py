@@ -152,7 +152,7 @@ async def test_what_the_assignment_does_not_name_is_not_reached(tmp_path: Path, 
                 models.url = models.url.replace(".default.", ".other.")
         models.assign()
         said = {
-            "no Service": "namespace default has no Service store with a cluster IP and selector",
+            "no Service": "Service store of namespace default has no cluster IP, or no selector",
             "other namespace": "no answer over HTTP",
         }.get(case, f"no assignment of worker {WORKER} names {HOST}:{port}")
         problem = await models.until_problem()

@@ -73,7 +73,7 @@ def test_a_model_comes_through_the_relay_past_a_cut_and_two_kills(isolated: Envi
 
     def lacks_service() -> bool:
         text = str(model_status(isolated, model).get("conditions"))
-        assert "no Service store with a cluster IP and selector" in text, text
+        assert "Service store of namespace default has no cluster IP, or no selector" in text, text
         return True
 
     eventually("a reason that names the Service", lacks_service, timeout_s=90)

@@ -168,8 +168,8 @@ class Relays:
             return
         address = self._services.cluster_ip(request.uid, namespace, port)
         if not address:
-            lack = "cluster IP" if port.is_child else "cluster IP and selector"
-            reason = f"namespace {namespace} has no Service {port.service} with a {lack}"
+            lack = "no cluster IP" if port.is_child else "no cluster IP, or no selector"
+            reason = f"Service {port.service} of namespace {namespace} has {lack}"
             self._refuse(carrier, request.stream, Refusal.UNREACHABLE, reason)
             return
         place = _Place(node, binding.key, carrier, request.stream)

@@ -15,8 +15,14 @@ from common import wire
 from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.content import ContentPart, ContentStore, ContentVersion
 from localcontroller.hooks.addresses import Network
-from localcontroller.hooks.model import ModelHook
-from localcontroller.hooks.sources import DEFAULT_TIMEOUTS, SourceOptions, SourceTimeouts
+from localcontroller.hooks.content_sources import ContentSources
+from localcontroller.hooks.model import DISK_CALLS, ModelHook
+from localcontroller.hooks.sources import (
+    DEFAULT_TIMEOUTS,
+    SourceOptions,
+    SourceThreads,
+    SourceTimeouts,
+)
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.metrics import Metrics
 from localcontroller.workers.proxy import Proxy
@@ -188,11 +194,13 @@ async def fetching(
     store = ContentStore(directory, max_bytes=max_bytes, sync_bytes=64 * 1024)
     node = ModelNode(ledger, store)
     options = SourceOptions(networks=networks, credentials_dir=credentials_dir)
+    threads = SourceThreads(DISK_CALLS, timeouts)
+    proxy = Proxy(ledger, NoRelay(), Metrics())
     hook = ModelHook(
         ledger,
         store,
-        options,
-        Proxy(ledger, NoRelay(), Metrics()),
+        ContentSources(options, proxy, threads, timeouts),
+        threads,
         bytes_per_s=bytes_per_s,
         timeouts=timeouts,
         sleep=node.sleep,
