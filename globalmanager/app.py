@@ -30,7 +30,7 @@ from globalmanager.kinds import KINDS
 from globalmanager.metrics import Metrics
 from globalmanager.rest.access import Access, KubernetesAccess, OpenAccess
 from globalmanager.rest.api import Api
-from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.board import Board
 from globalmanager.rest.console.events import MAX_BYTES
 from globalmanager.rest.console.handlers import Console
@@ -175,7 +175,7 @@ class Manager:
         return Console(
             visits,
             live=self._live,
-            callers_api=KubeCallersApi(callers),
+            callers_api=CallersApi(callers),
             recent=self._recent,
             past=past_of(self._settings),
             version=VERSION,

@@ -81,6 +81,6 @@ def telling_states(pod: Object) -> list[Mapping[str, Any]]:
     """
     states = container_states(pod)
     sidecars = sidecar_names(pod)
-    others = [state for state in states if state.get("name") not in sidecars]
-    has_ended = all("terminated" in mapping(state.get("state")) for state in others)
-    return others if others and has_ended else states
+    works = [state for state in states if state.get("name") not in sidecars]
+    has_ended = all("terminated" in mapping(state.get("state")) for state in works)
+    return works if works and has_ended else states

@@ -77,9 +77,8 @@ class Api:
         if current is None:
             return self.create(object_)
         version = {"resourceVersion": current["metadata"]["resourceVersion"]}
-        return self.request(
-            "PUT", path, {**object_, "metadata": {**object_["metadata"], **version}}
-        )
+        metadata = {**object_["metadata"], **version}
+        return self.request("PUT", path, {**object_, "metadata": metadata})
 
     def patch(self, path: str, patch: Mapping[str, Any]) -> Object:
         """Apply a JSON merge patch to the object at `path`. Returns: the new object"""
@@ -145,11 +144,10 @@ class Api:
         timeout_s: float = DEADLINE_S,
     ) -> Iterator[http.client.HTTPResponse]:
         """The answer to a request. Raises: OSError, HTTPException"""
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
+        headers = {"Accept": accept, "Content-Type": content_type}
+        headers["Authorization"] = f"Bearer {self.token}"
         with self._connected(timeout_s) as connection:
-            connection.request(
-                method, path, body=data, headers=headers | {"Content-Type": content_type}
-            )
+            connection.request(method, path, body=data, headers=headers)
             yield connection.getresponse()
 
     def _connected(
@@ -193,11 +191,7 @@ class TimedOut(EdgeAIError):
 
 
 def wait_until(
-    event: str,
-    is_done: Callable[[], str],
-    *,
-    timeout_s: float,
-    poll_s: float = 0.1,
+    event: str, is_done: Callable[[], str], *, timeout_s: float, poll_s: float = 0.1
 ) -> None:
     """Call `is_done` again and again, until it returns "".
 

@@ -76,14 +76,11 @@ async def open_in_cluster(
     Raises: EdgeAIError
     """
     from edgeai.cli.forward import forwarded
-    from edgeai.client.asynchronous import OF_A_USER
-    from edgeai.kube.user import UserClient
+    from edgeai.client import AsyncClient
 
-    if not is_subdomain(namespace):
-        raise InvalidName("namespace", namespace, "letters, digits and -")
-    async with await UserClient.from_kubeconfig(kubeconfig, OF_A_USER, context=context) as client:
-        token = await _token(client, kubeconfig, account)
-        async with forwarded(client, namespace, port, say) as url:
+    async with await AsyncClient.open(kubeconfig, namespace, context=context) as client:
+        token = await _token(client.kube, kubeconfig, account)
+        async with forwarded(client.kube, client.namespace, port, say) as url:
             show(await asyncio.to_thread(login_address, url, token))
             await asyncio.get_running_loop().create_future()
 

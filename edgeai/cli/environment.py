@@ -5,6 +5,7 @@ sockets listen on loopback only.
 """
 
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -84,15 +85,24 @@ def up(
     try:
         environment = Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
         on_api(environment)
-        tokens = system.new_tokens(edges)
-        _install_globalmanager(environment, tokens, tuning)
+        tokens = {node: secrets.token_urlsafe(32) for node in edges}
+        definitions = [
+            crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources
+        ]
+        for object_ in definitions + system.globalmanager(cluster.kubeconfig, tokens, tuning):
+            environment.api.apply(object_)
         # Wait, because an edge whose first dial fails waits for seconds before it dials again.
         wait_until(
             "start of the GlobalManager",
-            lambda: missing_globalmanager(environment),
+            lambda: missing_sessions(environment, ()),
             timeout_s=timeout_s,
         )
-        _install_localcontrollers(environment, tokens, tuning, frozenset(isolated))
+        access = system.ClusterAccess(cluster.api, environment.api.token)
+        for node, token in tokens.items():
+            own = None if node in isolated else access
+            directory = state_dir / NODES_DIR / node
+            for object_ in system.localcontroller(node, token, own, directory, tuning):
+                environment.api.apply(object_)
         wait_until(
             "sessions of all edge nodes",
             lambda: missing_sessions(environment, edges),
@@ -121,15 +131,16 @@ def find(state_dir: Path) -> Environment | None:
     return Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
 
 
-def target(path: Path | None, state_dir: Path) -> Environment | Path:
+def target(path: Path | None, state_dir: Path, context: str = "") -> Environment | Path:
     """The local cluster if it is the one to use, else the kubeconfig to use.
 
+    Args: context: of the kubeconfig; it need not be the local cluster's
     Raises: EdgeAIError when there is neither
     """
     running = find(state_dir)
     file = kubeconfig_of(path, state_dir)
     if running is not None and file.resolve() == running.kubeconfig.resolve():
-        return running
+        return file if context else running
     is_named = path is not None or bool(os.environ.get("KUBECONFIG"))
     if not is_named and not file.exists():
         connect(state_dir)  # raises, and says how to start a local cluster
@@ -173,40 +184,10 @@ def _own(state_dir: Path) -> Path:
     return state_dir
 
 
-def _install_globalmanager(
-    environment: Environment, tokens: dict[str, str], tuning: system.Tuning
-) -> None:
-    definitions = [crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources]
-    manifests = system.globalmanager(environment.kubeconfig, tokens, tuning)
-    for object_ in definitions + manifests:
-        environment.api.apply(object_)
-
-
-def _install_localcontrollers(
-    environment: Environment,
-    tokens: dict[str, str],
-    tuning: system.Tuning,
-    isolated: frozenset[str],
-) -> None:
-    cluster = system.ClusterAccess(environment.cluster.api, environment.api.token)
-    for node, token in tokens.items():
-        node_dir = environment.state_dir / NODES_DIR / node
-        access = None if node in isolated else cluster
-        for object_ in system.localcontroller(node, token, access, node_dir, tuning):
-            environment.api.apply(object_)
-
-
-def missing_globalmanager(environment: Environment) -> str:
-    """Why the GlobalManager is not ready yet; "" when the GlobalManager is ready."""
-    try:
-        status.fetch(environment.rest_url(), "/api/v1/jointinferenceservices")
-    except status.RestUnavailable as error:
-        return str(error)
-    return ""
-
-
 def missing_sessions(environment: Environment, edges: tuple[str, ...]) -> str:
-    """The edges that have no session yet; "" when every edge has a session."""
+    """The edges that have no session yet, or why the GlobalManager does not say; "" when every edge
+    has a session.
+    """
     try:
         nodes = status.fetch(environment.rest_url(), "/api/v1/nodes")
     except status.RestUnavailable as error:

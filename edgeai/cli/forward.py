@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from edgeai.api.pod_state import is_ready
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.cli.system import GLOBALMANAGER, HTTP_PORT
 from edgeai.errors import EdgeAIError
@@ -38,7 +39,7 @@ class Forward:
     async def choose(self) -> None:
         """Choose a pod that is ready. Raises: EdgeAIError, ApiError"""
         listing = await self._client.list(PODS, namespace=self._namespace, label_selector=_SELECTOR)
-        names = {item["metadata"]["name"]: item for item in listing.items if _is_ready(item)}
+        names = {item["metadata"]["name"]: item for item in listing.items if is_ready(item)}
         if not names:
             count = len(listing.items)
             problem = f"none of {count} pods is ready" if count else "there is no pod"
@@ -50,7 +51,6 @@ class Forward:
         self._pod, self._port = ObjectRef(PODS, self._namespace, name), _port_of(names[name])
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection."""
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
@@ -67,7 +67,6 @@ class Forward:
                 await writer.wait_closed()
 
     async def end(self) -> None:
-        """End all connections."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -104,13 +103,6 @@ async def forwarded(client: UserClient, namespace: str, port: int, say: Say) -> 
             yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         finally:
             await forward.end()
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    is_ending = "deletionTimestamp" in pod["metadata"]
-    states = {condition.get("type"): condition.get("status") for condition in conditions}
-    return states.get("Ready") == "True" and not is_ending
 
 
 def _port_of(pod: Object) -> int:

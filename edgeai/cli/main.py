@@ -1,6 +1,7 @@
 """Entry point of the `edgeai` command."""
 
 import contextlib
+import functools
 import importlib
 import logging
 import sys
@@ -16,18 +17,16 @@ from edgeai import extras
 from edgeai.cli import interrupts, options, system
 from edgeai.cli.credentials.commands import credentials
 from edgeai.cli.jobs import commands as job_commands
-from edgeai.cli.options import Context, Kubeconfig, Output, OutputOption, StateDir
+from edgeai.cli.options import Cluster, Output, OutputOption, StateDir
 from edgeai.errors import EdgeAIError
 from edgeai.kube import warnings
-from edgeai.kubeconfig import kubeconfig_of
 from edgeai.localcluster.errors import ClusterError
 from edgeai.text import printable
 
 # Each command imports late what it alone needs, so that `edgeai --help` and the shell's completion
 # answer at once.
 if TYPE_CHECKING:
-    from edgeai.cli.environment import Environment
-    from edgeai.cli.status import RenderableType, Status
+    from edgeai.cli.status import Status
 
 _OF_CLUSTER = ("--kubeconfig", "--context", "--namespace", "-n", "--state-dir", "-o", "--output")
 
@@ -69,6 +68,9 @@ app.command()(credentials)
 
 REFRESH_S = 1.0
 MAX_EDGES = 20  # each edge node is a process with timers
+of_installation = functools.partial(
+    options.in_cluster, namespace=system.NAMESPACE, namespace_help="where edgeai is installed"
+)
 _STARTS = "the cluster runs, and edgeai starts in it"
 
 Verbose = Annotated[
@@ -107,24 +109,17 @@ def up(
             running = environment.up(state_dir, edges=names, on_api=lambda _: _say(_STARTS))
         _say("look at it with `edgeai status` or `edgeai open`, stop it with `edgeai down`")
     else:
-        _reuse(running, edges)
+        present = len(running.cluster.nodes) - 1  # one node is the cloud node
+        summary = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
+        if edges not in (None, present):
+            problem = f"a local cluster runs {summary}, not {edges}; stop it with: edgeai down"
+            raise EdgeAIError(problem)
+        _say(f"the local cluster is already running {summary}")
     if output is Output.JSON:
         nodes = sorted(running.cluster.nodes)
         options.print_json({"kubeconfig": str(running.kubeconfig), "nodes": nodes})
     else:
         typer.echo(running.kubeconfig)
-
-
-def _reuse(running: "Environment", edges: int | None) -> None:
-    """Print that a local cluster runs already.
-
-    Raises: EdgeAIError when the user wants another number of edges than the cluster has
-    """
-    present = len(running.cluster.nodes) - 1  # one node is the cloud node
-    summary = f"in {running.state_dir}, process {running.cluster.pid}, edge nodes: {present}"
-    if edges not in (None, present):
-        raise EdgeAIError(f"a local cluster runs {summary}, not {edges}; stop it with: edgeai down")
-    _say(f"the local cluster is already running {summary}")
 
 
 def _say(line: str) -> None:
@@ -144,14 +139,10 @@ def down(state_dir: StateDir, output: OutputOption = Output.TABLE) -> None:
 
 
 @app.command("open")
+@of_installation
 def open_console(
-    state_dir: StateDir,
+    cluster: Cluster,
     browser: Annotated[bool, typer.Option(help="open the address in a browser")] = True,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="where edgeai is installed")
-    ] = system.NAMESPACE,
     service_account: Annotated[
         str,
         typer.Option(
@@ -178,17 +169,15 @@ def open_console(
         if browser:
             typer.launch(address)
 
-    cluster = environment.target(kubeconfig, state_dir)
-    if isinstance(cluster, environment.Environment):
-        if not context:
-            show(login_address(cluster.rest_url(), cluster.api.token))
-            return
-        cluster = cluster.kubeconfig
+    target = environment.target(cluster.kubeconfig, cluster.state_dir, cluster.context)
+    if isinstance(target, environment.Environment):
+        show(login_address(target.rest_url(), target.api.token))
+        return
     options.run(
         open_in_cluster(
-            *(cluster, namespace),
+            *(target, cluster.namespace),
             account=service_account,
-            context=context,
+            context=cluster.context,
             port=port,
             show=show,
             say=_say,
@@ -197,8 +186,9 @@ def open_console(
 
 
 @app.command("status")
+@functools.partial(options.in_cluster, namespace_help="only jobs of it; default: of all namespaces")
 def show_status(
-    state_dir: StateDir,
+    cluster: Cluster,
     watch: Annotated[
         bool,
         typer.Option(
@@ -210,11 +200,6 @@ def show_status(
     url: Annotated[
         str, typer.Option(help="the GlobalManager's REST; default: the local cluster's")
     ] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="only jobs of it; default: of all namespaces")
-    ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show nodes, sessions, tasks, jobs and scalers, as reported by the GlobalManager's REST API.
@@ -223,7 +208,7 @@ def show_status(
     """
     from edgeai.cli import status, status_sources
 
-    source = status_sources.source_of(url, kubeconfig, state_dir, context, namespace)
+    source = status_sources.source_of(url, cluster)
     if watch:
         (_watch_lines if output is Output.JSON else _watch_page)(source)
     answer = source()
@@ -246,27 +231,19 @@ def _watch_lines(source: "Callable[[], Status]") -> NoReturn:
 
 
 def _watch_page(source: "Callable[[], Status]") -> NoReturn:
+    """The page, or the reason why there is none: a restart of the GlobalManager ends no watch."""
     from rich.live import Live
-
-    with Live(console=options.console(), auto_refresh=False) as live:
-        while True:
-            live.update(_page_or_reason(source), refresh=True)
-            time.sleep(REFRESH_S)
-
-
-def _page_or_reason(source: "Callable[[], Status]") -> "RenderableType":
-    """The page of `edgeai status`, or the reason why there is none.
-
-    A restart of the GlobalManager must not end `status -w`.
-    """
-    from rich.markup import escape
+    from rich.text import Text
 
     from edgeai.cli import status
 
-    try:
-        return status.page(source())
-    except EdgeAIError as error:
-        return f"[yellow]{escape(printable(str(error)))}"
+    with Live(console=options.console(), auto_refresh=False) as live:
+        while True:
+            try:
+                live.update(status.page(source()), refresh=True)
+            except EdgeAIError as error:
+                live.update(Text(printable(str(error)), style="yellow"), refresh=True)
+            time.sleep(REFRESH_S)
 
 
 @app.command("version")
@@ -281,25 +258,18 @@ def show_version(output: OutputOption = Output.TABLE) -> None:
 
 
 @app.command("doctor")
-def show_doctor(
-    state_dir: StateDir,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="where edgeai is installed")
-    ] = "edgeai-system",
-    output: OutputOption = Output.TABLE,
-) -> None:
+@of_installation
+def show_doctor(cluster: Cluster, output: OutputOption = Output.TABLE) -> None:
     """Say what is wrong with an installation of edgeai, and what to do. Change nothing.
 
     The exit code is 1 when there is an error, else 2 when something could not be checked.
     """
     from edgeai.cli.doctor import diagnosis
 
-    file = kubeconfig_of(kubeconfig, state_dir)
-    findings = options.run(diagnosis.diagnose(file, namespace, context=context))
+    diagnose = diagnosis.diagnose(cluster.file, cluster.namespace, context=cluster.context)
+    findings = options.run(diagnose)
     if output is Output.JSON:
-        typer.echo(diagnosis.as_json(findings))
+        options.print_json(findings)
     else:
         options.console().print(diagnosis.table(findings), crop=False)
     levels = {finding.level for finding in findings}
@@ -318,10 +288,10 @@ def demo_joint_inference(
 ) -> None:
     """Run a small model at the edge, and a large model in the cloud for the hard samples."""
     with _extra("demo", "sklearn"):
-        from edgeai.demo.joint_inference import story as joint_inference
-    raise typer.Exit(
-        joint_inference.run(output, verbose=verbose, keep=keep, isolated_edges=isolated_edges)
-    )
+        from edgeai.demo import stage
+        from edgeai.demo.joint_inference.story import story
+    play = functools.partial(story, isolated_edges=isolated_edges)
+    raise typer.Exit(stage.perform(play, output, keep=keep, verbose=verbose))
 
 
 @demo.command("federated-learning")
@@ -332,8 +302,10 @@ def demo_federated_learning(
 ) -> None:
     """Train one model on three edges. A fault kills one trainer and cuts off another edge."""
     with _extra("demo", "sklearn"):
-        from edgeai.demo.federated_learning import story as federated_learning
-    raise typer.Exit(federated_learning.run(output, verbose=verbose, isolated_edges=isolated_edges))
+        from edgeai.demo import stage
+        from edgeai.demo.federated_learning.story import story
+    play = functools.partial(story, isolated_edges=isolated_edges)
+    raise typer.Exit(stage.perform(play, output, verbose=verbose))
 
 
 @demo.command("distributed-training")
@@ -355,8 +327,9 @@ def demo_distributed_training(
 def demo_elastic_training(verbose: Verbose = False, output: OutputOption = Output.TABLE) -> None:
     """Train one network while workers come and go. One of them is killed during training."""
     with _extra("demo", "sklearn"):
-        from edgeai.demo.elastic_training import story as elastic_training
-    raise typer.Exit(elastic_training.run(output, verbose=verbose))
+        from edgeai.demo import stage
+        from edgeai.demo.elastic_training.story import story
+    raise typer.Exit(stage.perform(story, output, verbose=verbose))
 
 
 @contextlib.contextmanager
@@ -371,7 +344,9 @@ def _extra(name: str, *more: str) -> Iterator[None]:
 def main() -> None:
     """Run the command. For an EdgeAIError or a ClusterError print one line and exit with 1."""
     interrupts.exit_on_signals()
-    _print_warnings()
+    handler = logging.StreamHandler()  # what the API server warns of, as kubectl prints it
+    handler.setFormatter(logging.Formatter("Warning: %(message)s"))
+    logging.getLogger(warnings.LOGGER).addHandler(handler)
     try:
         with options.checked_output():
             app()
@@ -381,13 +356,6 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _print_warnings() -> None:
-    """Print on stderr what the API server warns of, as kubectl does."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("Warning: %(message)s"))
-    logging.getLogger(warnings.LOGGER).addHandler(handler)
 
 
 if __name__ == "__main__":

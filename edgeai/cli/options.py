@@ -68,9 +68,6 @@ ObjectOutputOption = Annotated[
     ObjectOutput,
     typer.Option("-o", "--output", help="a table; the names; JSON or YAML of the whole objects"),
 ]
-Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="default: the namespace of the context")
-]
 Job = Annotated[
     list[str],
     typer.Argument(
@@ -96,29 +93,39 @@ class Cluster(NamedTuple):
     context: str
     namespace: str
 
+    @property
+    def file(self) -> Path:
+        return kubeconfig_of(self.kubeconfig, self.state_dir)
+
     async def client(self) -> "AsyncClient":
         """Raises: SettingsError"""
         from edgeai.client import AsyncClient
 
-        file = kubeconfig_of(self.kubeconfig, self.state_dir)
-        return await AsyncClient.open(file, self.namespace, context=self.context)
+        return await AsyncClient.open(self.file, self.namespace, context=self.context)
 
 
-_CLUSTER_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
-    "state_dir": (StateDir, inspect.Parameter.empty),
-    "kubeconfig": (Kubeconfig, None),
-    "context": (Context, ""),
-    "namespace": (Namespace, ""),
-}
+def in_cluster(
+    command: Callable[..., None],
+    *,
+    namespace: str = "",
+    namespace_help: str = "default: the namespace of the context",
+) -> Callable[..., None]:
+    """The command with the options of Cluster, which it gets as `cluster`.
 
-
-def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of Cluster, which it gets as `cluster`."""
+    Args: namespace: the default of --namespace
+    """
     signature = inspect.signature(command)
     parameters = [one for one in signature.parameters.values() if one.name != "cluster"]
+    option = typer.Option("-n", "--namespace", help=namespace_help)
+    cluster_options: dict[str, tuple[Any, Any]] = {
+        "state_dir": (StateDir, inspect.Parameter.empty),
+        "kubeconfig": (Kubeconfig, None),
+        "context": (Context, ""),
+        "namespace": (Annotated[str, option], namespace),
+    }
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_)
-        for name, (type_, default) in _CLUSTER_OPTIONS.items()
+        for name, (type_, default) in cluster_options.items()
     ]
 
     @functools.wraps(command)

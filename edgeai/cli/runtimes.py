@@ -46,15 +46,12 @@ class RuntimeUnavailable(Unavailable):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """A library that may come from elsewhere than the lock.
-
-    Args:
-        code: imports the library, ends with an error where it lacks something, and prints its files
-        packages: of Debian, which bring it to Debian's Python
-    """
+    """A library that may come from elsewhere than the lock."""
 
     code: str
+    """Imports the library, ends with an error where it lacks something, and prints its files."""
     packages: tuple[str, ...]
+    """Of Debian, which bring it to Debian's Python."""
 
 
 LIBRARIES: Final = {
@@ -69,17 +66,14 @@ LIBRARIES: Final = {
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """A runtime and its place in the cache.
-
-    Args:
-        lock: file with all packages of the runtime and their hashes
-        cache: directory of all runtimes
-        library: None where all comes from the lock
-    """
+    """A runtime and its place in the cache."""
 
     lock: Path
+    """File with all packages of the runtime and their hashes."""
     cache: Path
+    """Directory of all runtimes."""
     library: Library | None = None
+    """None where all comes from the lock."""
 
     @property
     def name(self) -> str:
@@ -127,19 +121,16 @@ class Runtime(msgspec.Struct, frozen=True):
     def _make(self) -> None:
         if self._take_from_machine():
             return
+        pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check"]
         try:
-            self._install_lock()
+            with self._complete() as files:
+                self._run([sys.executable, "-m", "venv", str(self.directory)])
+                self._run([*pip, "--require-hashes", "--requirement", str(self.lock)])
+                files.touch()
         except RuntimeUnavailable as refusal:
             if self.library is None:
                 raise
             self._take_from_debian(self.library, refusal)
-
-    def _install_lock(self) -> None:
-        pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check"]
-        with self._complete() as files:
-            self._run([sys.executable, "-m", "venv", str(self.directory)])
-            self._run([*pip, "--require-hashes", "--requirement", str(self.lock)])
-            files.touch()
 
     def _take_from_machine(self) -> bool:
         """Let `python` be the machine's first with the library. Returns: whether one has it"""

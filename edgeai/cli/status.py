@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.cells import cell_len
@@ -18,21 +18,22 @@ from rich.text import Text
 
 from edgeai import times
 from edgeai.cli.api import Object
+from edgeai.client.objects import JOB_TYPES
 from edgeai.client.words import kind_word
 from edgeai.errors import EdgeAIError
-from edgeai.faults.summary import faults_of, in_one_line, phase_of, progress_of, waits_of
+from edgeai.faults.summary import (
+    change_of,
+    faults_of,
+    in_one_line,
+    phase_of,
+    progress_of,
+    waits_of,
+)
 from edgeai.faults.tones import contact_of, tone_of
 from edgeai.text import printable, shortened
 
-RenderableType = Group | str
 Row = tuple[str | Text, ...]
-JOB_PLURALS: Final = (
-    "jointinferenceservices",
-    "federatedlearningjobs",
-    "pytorchjobs",
-    "tfjobs",
-    "trainingjobs",
-)
+JOB_PLURALS: Final = tuple(dict.fromkeys(type_.plural for type_ in JOB_TYPES))
 SCALER_PLURALS: Final = ("scaleouts", "scaleins")
 TIMEOUT_S: Final = 5.0
 FOLDED: Final = ("PROGRESS", "")  # these columns fold on a narrow terminal
@@ -62,10 +63,8 @@ def fetch(rest_url: str, path: str) -> list[Object]:
         if error.code == http.HTTPStatus.NOT_FOUND:
             return []
         raise RestUnavailable(rest_url, str(error)) from error
-    except urllib.error.URLError as error:
-        raise RestUnavailable(rest_url, str(error.reason)) from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise RestUnavailable(rest_url, str(error)) from error
+        raise RestUnavailable(rest_url, str(getattr(error, "reason", error))) from error
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -163,19 +162,11 @@ def _scaler_row(scaler: Object, now: datetime) -> Row:
     return (
         f"{_shown_name(scaler)} ({scaler['kind']})",
         str((spec.get("selector") or {}).get("name") or "-"),
-        _change(spec),
+        change_of(scaler["kind"], scaler) or "-",
         Text(phase, style=tone_of(phase, ()).style),
         age_text(scaler["metadata"]["creationTimestamp"], now),
         Text(message, style="yellow"),
     )
-
-
-def _change(spec: dict[str, Any]) -> str:
-    """How many workers come or go: "+2", "-1"."""
-    to_add, to_delete = spec.get("toAdd") or {}, spec.get("toDelete") or {}
-    names = to_delete.get("podNames")
-    number = to_add.get("count") or (len(names) if names else to_delete.get("count"))
-    return f"{'+' if to_add else '-'}{number}" if number else "-"
 
 
 class _UncutTable(Table):

@@ -8,7 +8,6 @@ processes share one machine.
 
 import hashlib
 import json
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -51,23 +50,22 @@ class ClusterAccess(NamedTuple):
 
 
 def localcontroller_of(node: str) -> str:
-    """The name of the LocalController of `node`."""
     return f"localcontroller-{node}"
-
-
-def new_tokens(nodes: tuple[str, ...]) -> dict[str, str]:
-    """A new random token for each node."""
-    return {node: secrets.token_urlsafe(32) for node in nodes}
 
 
 def globalmanager(kubeconfig: Path, tokens: Mapping[str, str], tuning: Tuning) -> list[Object]:
     """The manifests of the GlobalManager, which admits the nodes that have a token."""
     table = "".join(f"{node} {_sha256(token)}\n" for node, token in tokens.items())
     credentials = {"kubeconfig": kubeconfig.read_text(), "edge-tokens": table}
+    ports = [
+        {"name": name, "port": port, "targetPort": port}
+        for name, port in (("edge", EDGE_PORT), ("http", HTTP_PORT))
+    ]
+    service = {"selector": {"app.kubernetes.io/name": GLOBALMANAGER}, "ports": ports}
+    cloud = {"nodeSelector": {"node-role.kubernetes.io/cloud": ""}}
     return [
-        _object("v1", "Secret", GLOBALMANAGER, stringData=credentials),
-        _globalmanager_service(),
-        _renewed_with(credentials, _globalmanager(tuning)),
+        _object("v1", "Service", GLOBALMANAGER, spec=service),
+        *_workload(GLOBALMANAGER, credentials, cloud, _globalmanager(tuning)),
     ]
 
 
@@ -80,21 +78,47 @@ def localcontroller(
         cluster: the LocalController watches the pods of its node there. None: it does not
     """
     credentials = {"token": token} | ({"cluster-token": cluster.token} if cluster else {})
-    return [
-        _object("v1", "Secret", localcontroller_of(node), stringData=credentials),
-        _renewed_with(credentials, _localcontroller(node, cluster, node_dir, tuning)),
-    ]
+    state = {"path": str(node_dir / "localcontroller"), "type": "DirectoryOrCreate"}
+    pod_spec = {
+        "nodeName": node,
+        "hostNetwork": True,
+        "volumes": [{"name": "state", "hostPath": state}],
+    }
+    container = _localcontroller(node, cluster, tuning)
+    return _workload(localcontroller_of(node), credentials, pod_spec, container)
 
 
-def _renewed_with(credentials: Mapping[str, str], deployment: Object) -> Object:
-    """The Deployment with a hash of the credentials in its pod template.
+def _workload(
+    name: str, credentials: Mapping[str, str], pod_spec: Object, container: Object
+) -> list[Object]:
+    """A Secret with the credentials, and a Deployment of one pod that mounts it.
 
-    New credentials need new pods, because running pods have read the old credentials.
+    A hash of the credentials is in the pod template: new credentials need new pods, because running
+    pods have read the old credentials.
     """
+    labels = {"app.kubernetes.io/name": name}
     digest = _sha256(json.dumps(credentials, sort_keys=True))
-    metadata = deployment["spec"]["template"]["metadata"]
-    metadata["annotations"] = {"edgeai.io/credentials-sha256": digest}
-    return deployment
+    annotations = {"edgeai.io/credentials-sha256": digest}
+    volume = {"name": "credentials", "secret": {"secretName": name}}
+    mount = {"name": "credentials", "mountPath": "/etc/edgeai"}
+    container = {**container, "volumeMounts": [mount, *container.get("volumeMounts", ())]}
+    pod_spec = {
+        "containers": [container],
+        "terminationGracePeriodSeconds": 5,
+        **pod_spec,
+        "volumes": [volume, *pod_spec.get("volumes", ())],
+    }
+    spec = {
+        "replicas": 1,
+        # Two pods at the same time would compete for the node's session, ledger and port.
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod_spec},
+    }
+    return [
+        _object("v1", "Secret", name, stringData=credentials),
+        _object("apps/v1", "Deployment", name, spec=spec),
+    ]
 
 
 def _sha256(text: str) -> str:
@@ -111,34 +135,8 @@ def _field(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _deployment(name: str, pod_spec: Object, container: Object) -> Object:
-    labels = {"app.kubernetes.io/name": name}
-    pod_spec = {"containers": [container], "terminationGracePeriodSeconds": 5, **pod_spec}
-    return _object(
-        "apps/v1",
-        "Deployment",
-        name,
-        spec={
-            "replicas": 1,
-            # Two pods at the same time would compete for the node's session, ledger and port.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod_spec},
-        },
-    )
-
-
-def _globalmanager_service() -> Object:
-    ports = [
-        {"name": "edge", "port": EDGE_PORT, "targetPort": EDGE_PORT},
-        {"name": "http", "port": HTTP_PORT, "targetPort": HTTP_PORT},
-    ]
-    selector = {"app.kubernetes.io/name": GLOBALMANAGER}
-    return _object("v1", "Service", GLOBALMANAGER, spec={"selector": selector, "ports": ports})
-
-
 def _globalmanager(tuning: Tuning) -> Object:
-    container = {
+    return {
         "name": GLOBALMANAGER,
         "image": "edgeai/globalmanager",
         "command": ["python3", "-m", "globalmanager"],
@@ -166,21 +164,14 @@ def _globalmanager(tuning: Tuning) -> Object:
             "periodSeconds": 1,
             "timeoutSeconds": 30,
         },
-        "volumeMounts": [{"name": "credentials", "mountPath": "/etc/edgeai"}],
     }
-    volume = {"name": "credentials", "secret": {"secretName": GLOBALMANAGER}}
-    cloud = {"nodeSelector": {"node-role.kubernetes.io/cloud": ""}}
-    return _deployment(GLOBALMANAGER, {**cloud, "volumes": [volume]}, container)
 
 
-def _localcontroller(
-    node: str, cluster: ClusterAccess | None, node_dir: Path, tuning: Tuning
-) -> Object:
-    name = localcontroller_of(node)
+def _localcontroller(node: str, cluster: ClusterAccess | None, tuning: Tuning) -> Object:
     pods_api: tuple[str, ...] = ()
     if cluster is not None:
         pods_api = ("--pods-api", cluster.url, "--pods-token-file", "/etc/edgeai/cluster-token")
-    container = {
+    return {
         "name": "localcontroller",
         "image": "edgeai/localcontroller",
         "command": ["python3", "-m", "localcontroller"],
@@ -198,18 +189,5 @@ def _localcontroller(
             *tuning.localcontroller_flags,
         ],
         "env": [_field("NODENAME", "spec.nodeName"), _field("HOST_IP", "status.hostIP")],
-        "volumeMounts": [
-            {"name": "credentials", "mountPath": "/etc/edgeai"},
-            {"name": "state", "mountPath": "/var/lib/edgeai"},
-        ],
+        "volumeMounts": [{"name": "state", "mountPath": "/var/lib/edgeai"}],
     }
-    state = {"path": str(node_dir / "localcontroller"), "type": "DirectoryOrCreate"}
-    pod_spec = {
-        "nodeName": node,
-        "hostNetwork": True,
-        "volumes": [
-            {"name": "credentials", "secret": {"secretName": name}},
-            {"name": "state", "hostPath": state},
-        ],
-    }
-    return _deployment(name, pod_spec, container)

@@ -14,11 +14,11 @@ from edgeai.client import logs
 from edgeai.client.changes import Selection, Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
 from edgeai.client.excerpts import state_with_logs
-from edgeai.client.objects import Resource
+from edgeai.client.objects import AnyResource
 from edgeai.client.pods import pods_of
 from edgeai.client.state import State
 from edgeai.client.strictness import spec_refusal, unknown_fields
-from edgeai.client.waiting import DELETED, Check, check_of, wait_for
+from edgeai.client.waiting import Check, check_of, wait_for
 from edgeai.client.words import check_document, resource, type_of_document
 from edgeai.errors import InvalidName
 from edgeai.ids import is_subdomain
@@ -28,7 +28,6 @@ from edgeai.kube.sender import ClientSettings
 from edgeai.kube.user import UserClient
 from edgeai.kubeconfig import default_state_dir, kubeconfig_of, namespace_of
 
-AnyResource = Resource[Any, Any]
 R = TypeVar("R", bound=AnyResource)
 MANAGER: Final = "edgeai-client"
 """The field manager of what this client applies."""
@@ -141,19 +140,13 @@ class AsyncClient:
         object_: Object = {key: value for key, value in checked.items() if key != "status"}
         object_["metadata"] = metadata
         type_ = type_of_document(checked) or resource(checked).type
-        return await self._apply_strictly(type_, object_, is_forced=is_forced)
-
-    async def _apply_strictly(
-        self, type_: ResourceType, object_: Object, *, is_forced: bool
-    ) -> Object:
-        """Raises: InvalidObject for a field that the type does not have"""
-        subject = f"{type_.kind} {object_['metadata']['namespace']}/{object_['metadata']['name']}"
         try:
             return await self.kube.apply(
                 type_, object_, manager=MANAGER, is_forced=is_forced, is_strict=True
             )
         except ApiError as error:
             if fields := unknown_fields(error):
+                subject = f"{type_.kind} {namespace}/{source['name']}"
                 raise spec_refusal(type_, subject, fields) from error
             raise
 
@@ -197,16 +190,14 @@ class AsyncClient:
         Raises: WaitTimeout, which says what the object waits for; ObjectGone when it was deleted,
             also when another one has its name
         """
-        kind, uid = type(object_), object_.uid
-        check: Check | None = None
-        if not isinstance(condition, str):
-            predicate = condition
-            event, check = "what was waited for", lambda document: predicate(kind(document))
+        kind, ref = type(object_), self._ref(object_)
+        check: Check | None
+        if isinstance(condition, str):
+            event, check = condition, check_of(condition)
         else:
-            event = condition
-            check = check_of(condition) if condition != DELETED else None
+            event, check = "what was waited for", lambda document: condition(kind(document))
         document = await wait_for(
-            self.kube, self._ref(object_), event, check, timeout_s=timeout_s, uid=uid
+            self.kube, ref, event, check, timeout_s=timeout_s, uid=object_.uid
         )
         return object_ if document is None else kind(document)
 
@@ -226,9 +217,9 @@ class AsyncClient:
         """How far the job is, as its conditions and its pods say now. A container that has crashed
         comes with the last lines of its log, where the user may read it.
         """
-        current = await self.kube.get(self._ref(job))
-        pods = await pods_of(self.kube, job.DEFINITION, current)
-        return await state_with_logs(self.kube, current, pods, times.utc_now())
+        current = type(job)(await self.kube.get(self._ref(job)))
+        pods = await pods_of(self.kube, current)
+        return await state_with_logs(self.kube, current.object, pods, times.utc_now())
 
     async def logs(
         self,
@@ -251,9 +242,8 @@ class AsyncClient:
         """
         reader = logs.follow_logs if follow else logs.read_logs
         part = logs.Part(tail=tail, since_s=since_s, is_previous=is_previous)
-        document = await self.kube.get(self._ref(job))
-        lines = reader(self.kube, job.DEFINITION, document, worker=worker, part=part)
-        async with aclosing(lines):
+        current = type(job)(await self.kube.get(self._ref(job)))
+        async with aclosing(reader(self.kube, current, worker, part)) as lines:
             async for line in lines:
                 yield line
 

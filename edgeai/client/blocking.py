@@ -164,10 +164,10 @@ class Client:
         self._end()
 
     async def _finish(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
         await self.asynchronous.close()
 

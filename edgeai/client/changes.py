@@ -51,9 +51,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class _Follower:
     """Args: objects: that the caller knows already"""
 
-    def __init__(self, selection: Selection, objects: Sequence[Object], watch_s: float) -> None:
+    def __init__(self, selection: Selection, objects: Sequence[Object]) -> None:
         self._selection = selection
-        self._watch_s = watch_s
         self._objects = {ref_of(selection.type, item): item for item in objects}
         self._version = ""  # where the next watch begins; "" means: list first
         self._backoff = Backoff(base_s=0.5, max_s=10.0)
@@ -119,7 +118,7 @@ class _Follower:
 
     async def _watch(self, kube: KubeClient) -> AsyncGenerator[Change, None]:
         one, loop = self._selection, asyncio.get_running_loop()
-        timeout_s = max(1, round(self._watch_s * random.uniform(0.5, 1)))
+        timeout_s = max(1, round(WATCH_S * random.uniform(0.5, 1)))
         healthy_at = math.inf
         lines = kube.watch_lines(
             one.type,
@@ -167,12 +166,8 @@ class _Follower:
             yield from self._take(ref_of(type_, object_), object_)
 
 
-async def follow(
-    kube: KubeClient,
-    selection: Selection,
-    *,
-    objects: Sequence[Object] = (),
-    watch_s: float = WATCH_S,
+def follow(
+    kube: KubeClient, selection: Selection, *, objects: Sequence[Object] = ()
 ) -> AsyncGenerator[Change, None]:
     """Every object as ADDED, and then every change, without end. Iterate inside
     `contextlib.aclosing`.
@@ -181,6 +176,4 @@ async def follow(
     Raises: ApiError when the API does not answer the first list, or refuses a list or a watch.
         Later the function waits for an API that is away, and takes a new token once
     """
-    async with aclosing(_Follower(selection, objects, watch_s).run(kube)) as changes:
-        async for change in changes:
-            yield change
+    return _Follower(selection, objects).run(kube)

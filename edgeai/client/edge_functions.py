@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from operator import index
-from typing import Any, Final, Literal, NamedTuple, SupportsIndex, get_args
+from typing import Any, Final, Literal, SupportsIndex, get_args
 
 from edgeai.api.jointinferenceservice import PARAMETERS
 from edgeai.api.resources import Object
@@ -82,9 +82,9 @@ def serve(
     large = _model(cloud)
     submission = Submission.open("serve", edge, name, namespace, client)
     submission.check_nodes(on)
-    pods = _Pods(submission.local_python, image)
-    at_edge = pods.template("serve_edge", functions, **(placement(on) or _ON_EDGE))
-    in_cloud = pods.template("serve_cloud", [large], **_IN_CLOUD)
+    template = partial(_template, submission, image)
+    at_edge = template("serve_edge", functions, **(placement(on) or _ON_EDGE))
+    in_cloud = template("serve_cloud", [large], **_IN_CLOUD)
     in_cloud["spec"]["containers"][0]["readinessProbe"] = _HEALTH
     names = [f"{submission.name}-{role}" for role in ("edge", "cloud")]
     spec = {
@@ -133,9 +133,9 @@ def federate(
     )
     _check_federation(datasets, model, rounds, aggregation)
     submission = Submission.open("federate", function, name, namespace, client)
-    pods = _Pods(submission.local_python, image)
-    trainer = pods.template("train", functions)
-    aggregator = pods.template("aggregate", [index(rounds), str(aggregation)], **_IN_CLOUD)
+    trainer = _template(submission, image, "train", functions)
+    join = [index(rounds), str(aggregation)]
+    aggregator = _template(submission, image, "aggregate", join, **_IN_CLOUD)
     places = datasets if isinstance(datasets, Mapping) else {}
     submission.check_nodes(places)
     made = [
@@ -168,27 +168,25 @@ def _check_federation(
     check("federate", rows)
 
 
-class _Pods(NamedTuple):
-    """The pods of workers that run functions of edgeai.worker.functions."""
+def _template(
+    submission: Submission, image: str, work: str, arguments: Sequence[object], **pod: Any
+) -> Object:
+    """The pods of workers that run a function of edgeai.worker.functions.
 
-    local_python: str
-    image: str
-
-    def template(self, work: str, arguments: Sequence[object], **pod: Any) -> Object:
-        """Args:
-            work: the function
-            arguments: of it: parts, and values of Python
-            pod: fields of the pod
-        Raises: NotShippable
-        """
-        parts = [one for one in arguments if isinstance(one, Part)]
-        values = [one.value if isinstance(one, Part) else repr(one) for one in arguments]
-        call = f"from edgeai.worker import functions\n    functions.{work}({', '.join(values)})"
-        local = "local" if self.local_python else ""
-        image = self.image or local or f"docker.io/edgeai/worker:{version('edgeai')}"
-        worker = container(program(parts, call), python=self.local_python or IMAGE_PYTHON)
-        worker |= {"name": "worker", "image": image}
-        return {"spec": {"containers": [worker], "terminationGracePeriodSeconds": _GRACE_S, **pod}}
+    Args:
+        work: the function
+        arguments: of it: parts, and values of Python
+        pod: fields of the pod
+    Raises: NotShippable
+    """
+    parts = [one for one in arguments if isinstance(one, Part)]
+    values = [one.value if isinstance(one, Part) else repr(one) for one in arguments]
+    call = f"from edgeai.worker import functions\n    functions.{work}({', '.join(values)})"
+    local = "local" if submission.local_python else ""
+    worker = container(program(parts, call), python=submission.local_python or IMAGE_PYTHON)
+    worker["name"] = "worker"
+    worker["image"] = image or local or f"docker.io/edgeai/worker:{version('edgeai')}"
+    return {"spec": {"containers": [worker], "terminationGracePeriodSeconds": _GRACE_S, **pod}}
 
 
 def _optional(function: Callable[..., Any] | None, *, positional: int) -> Part | None:

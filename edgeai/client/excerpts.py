@@ -70,10 +70,6 @@ async def _with_log(
     with suppress(EdgeAIError, TimeoutError):
         async with asyncio.timeout(_DEADLINE_S), aclosing(stream) as lines:
             async for line in lines:
-                log.append(_text(line))
+                _, _, text = line.decode(errors="replace").partition(" ")  # without the time
+                log.append(shortened(printable(text), MAX_LINE_CHARS))
     return number, msgspec.structs.replace(fault, log=tuple(log))
-
-
-def _text(line: bytes) -> str:
-    _, _, text = line.decode(errors="replace").partition(" ")  # the time
-    return shortened(printable(text), MAX_LINE_CHARS)

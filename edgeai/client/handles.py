@@ -2,12 +2,11 @@
 
 import html
 from collections.abc import Iterator
-from typing import Any
 
 from edgeai.client.blocking import Client
 from edgeai.client.curves import curves, points_of
 from edgeai.client.logs import LogLine
-from edgeai.client.objects import Resource
+from edgeai.client.objects import AnyResource
 from edgeai.client.pods import pods_of, workers_of
 from edgeai.client.state import State
 from edgeai.errors import EdgeAIError
@@ -24,7 +23,7 @@ class JobFailed(EdgeAIError):
 class Job:
     """A job on the cluster. A notebook shows it as a table of its workers."""
 
-    def __init__(self, client: Client, resource: Resource[Any, Any]) -> None:
+    def __init__(self, client: Client, resource: AnyResource) -> None:
         self._client = client
         self.resource = resource
 
@@ -32,7 +31,7 @@ class Job:
     def name(self) -> str:
         return self.resource.name
 
-    def refresh(self) -> Resource[Any, Any]:
+    def refresh(self) -> AnyResource:
         """The job as the API has it now."""
         kind, one = type(self.resource), self.resource
         self.resource = self._client.get(
@@ -91,9 +90,10 @@ class Job:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         state, job = self.status(), self.refresh()
+        pods = self._client.run(pods_of(self._client.asynchronous.kube, job))
         rows = [
             (worker.name, worker.node, worker.phase, worker.problem)
-            for worker in workers_of(job.object, self._pods())
+            for worker in workers_of(job.object, pods)
         ]
         head = f"{job}: {state.phase} {progress_of(job.object.get('status'))}"
         cells = ["".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows]
@@ -102,7 +102,3 @@ class Job:
         table = f"<tr>{titles}</tr>" + "".join(f"<tr>{row}</tr>" for row in cells)
         drawn = curves(self.history())
         return f"<b>{html.escape(head)}</b>{drawn}<table>{table}</table><ul>{faults}</ul>"
-
-    def _pods(self) -> list[Any]:
-        kube, job = self._client.asynchronous.kube, self.resource
-        return self._client.run(pods_of(kube, job.DEFINITION, job.object))

@@ -8,19 +8,18 @@ others go on: an edge node need not have log streams.
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
 from edgeai.api.objects import LABEL_ROLE, controllers, label_of
 from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ref_of
 from edgeai.api.status import mapping, mappings
 from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.objects import AnyResource
 from edgeai.client.pods import owners_of, pods_of
 from edgeai.client.state import conditions_of
-from edgeai.client.words import type_of
 from edgeai.errors import EdgeAIError
 from edgeai.faults.pod_faults import first_fault
 from edgeai.kube import errors
@@ -51,9 +50,6 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     tail: int | None = None
     since_s: int | None = None
     is_previous: bool = False
-
-
-_WHOLE: Final = Part()
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -90,15 +86,10 @@ def has_worker(pod: Object, worker: str) -> bool:
 
 
 async def read_logs(
-    kube: KubeClient,
-    definition: Definition,
-    job: Object,
-    *,
-    worker: str = "",
-    part: Part = _WHOLE,
+    kube: KubeClient, job: AnyResource, worker: str, part: Part
 ) -> AsyncGenerator[LogLine, None]:
     """What the logs of the job's pods have now. Raises: ApiError when no pods can be listed"""
-    pods = [pod for pod in await pods_of(kube, definition, job) if has_worker(pod, worker)]
+    pods = [pod for pod in await pods_of(kube, job) if has_worker(pod, worker)]
     sources = [source for pod in pods for source in _sources(pod)]
     for first in range(0, len(sources), MAX_STREAMS):
         streams = [_lines(kube, source, part) for source in sources[first : first + MAX_STREAMS]]
@@ -167,29 +158,19 @@ def _sources(pod: Object) -> list[_Source]:
 # ---- follow -------------------------------------------------------------------------------------
 
 
-async def follow_logs(
-    kube: KubeClient,
-    definition: Definition,
-    job: Object,
-    *,
-    worker: str = "",
-    part: Part = _WHOLE,
+def follow_logs(
+    kube: KubeClient, job: AnyResource, worker: str, part: Part
 ) -> AsyncGenerator[LogLine, None]:
     """The lines of all pods of the job as they come, until the job is gone.
 
     Raises: ApiError when no pods can be listed
     """
-    followed = _Followed(kube, definition, job, worker, part)
-    async with aclosing(followed.run()) as lines:
-        async for line in lines:
-            yield line
+    return _Followed(kube, job, worker, part).run()
 
 
 class _Followed:
-    def __init__(
-        self, kube: KubeClient, definition: Definition, job: Object, worker: str, part: Part
-    ) -> None:
-        self._kube, self._definition, self._job = kube, definition, job
+    def __init__(self, kube: KubeClient, job: AnyResource, worker: str, part: Part) -> None:
+        self._kube, self._job = kube, job
         self._worker, self._part = worker, part
         self._lines: asyncio.Queue[LogLine | EdgeAIError | None] = asyncio.Queue(_WAITING_LINES)
         self._runs: set[tuple[str, str, int]] = set()  # uid of the pod, container, run
@@ -215,14 +196,14 @@ class _Followed:
 
     async def _follow_pods(self) -> None:
         """Open a stream for each run of each container. The pods tell when a container starts."""
-        selection = Selection(type=PODS, namespace=self._job["metadata"].get("namespace", ""))
+        selection = Selection(type=PODS, namespace=self._job.namespace)
         try:
             pods = (await self._kube.list(PODS, namespace=selection.namespace)).items
             await self._judge({uid for pod in pods for uid in _controllers(pod)})
             async with aclosing(follow(self._kube, selection)) as changes:
                 async for change in changes:
                     unknown = _controllers(change.object, of_kubernetes=True) - self._judged
-                    if unknown and self._definition.pod_owners:
+                    if unknown and self._job.DEFINITION.pod_owners:
                         await self._judge(unknown)
                     if _controllers(change.object) & self._owners:
                         self._begin(change.object)
@@ -233,19 +214,19 @@ class _Followed:
         """Learn which of these controllers, which exist, belong to the job. So pods of others cost
         no request, however often they change.
         """
-        self._owners = await owners_of(self._kube, self._definition, self._job)
+        self._owners = await owners_of(self._kube, self._job)
         self._judged |= controllers
 
     async def _until_over(self) -> None:
         """Read all logs to their end once the job has ended or is gone."""
-        ref = ref_of(type_of(self._definition, self._job), self._job)
+        document, ref = self._job.object, self._job.ref
         one = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
         try:
-            async with aclosing(follow(self._kube, one, objects=[self._job])) as changes:
-                change = Change("MODIFIED", self._job)
+            async with aclosing(follow(self._kube, one, objects=[document])) as changes:
+                change = Change("MODIFIED", document)
                 while not _is_over(change):
                     change = await anext(changes)
-            for pod in await pods_of(self._kube, self._definition, self._job):
+            for pod in await pods_of(self._kube, self._job):
                 self._begin(pod)
             while self._streams:
                 await asyncio.wait(self._streams)
@@ -256,8 +237,10 @@ class _Followed:
     def _begin(self, pod: Object) -> None:
         if not has_worker(pod, self._worker):
             return
+        entries = mappings(mapping(pod.get("status")).get("containerStatuses"))
+        statuses = {str(entry.get("name")): entry for entry in entries}
         for source in _sources(pod):
-            entry = _status_of(pod, source.container)
+            entry = statuses.get(source.container, {})
             state = mapping(entry.get("state"))
             run = (str(pod["metadata"]["uid"]), source.container, int(entry.get("restartCount", 0)))
             if run not in self._runs and ("running" in state or "terminated" in state):
@@ -289,8 +272,3 @@ def _is_over(change: Change) -> bool:
     """Whether nothing more will run: the job has ended, or is gone. A service never ends."""
     ends = [entry.type for entry in conditions_of(change.object) if entry.status == "True"]
     return change.type == "DELETED" or bool({"Succeeded", "Complete", "Failed"}.intersection(ends))
-
-
-def _status_of(pod: Object, container: str) -> Any:
-    entries = mappings(mapping(pod.get("status")).get("containerStatuses"))
-    return next((entry for entry in entries if entry.get("name") == container), {})

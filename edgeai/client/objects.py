@@ -4,7 +4,7 @@ An object keeps the JSON that the API has, and reads .spec and .status when they
 list is complete also when one of its objects has a form that its kind does not accept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
@@ -44,6 +44,9 @@ class Resource(Generic[S, T]):
     """
 
     DEFINITION: ClassVar[Definition]
+
+    def __init_subclass__(cls, definition: Definition | None = None) -> None:
+        cls.DEFINITION = definition or cls.DEFINITION
 
     def __init__(self, object_: Object) -> None:
         self.object = object_
@@ -164,67 +167,59 @@ def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
     return is_made and bool(value == cast(Any, field.default_factory)())
 
 
-class Dataset(Resource[DatasetSpec, DatasetStatus]):
+class Dataset(Resource[DatasetSpec, DatasetStatus], definition=dataset.DEFINITION):
     """Data on an edge node. The node's LocalController counts the samples of the Dataset."""
 
-    DEFINITION = dataset.DEFINITION
 
-
-class Model(Resource[ModelSpec, ModelStatus]):
+class Model(Resource[ModelSpec, ModelStatus], definition=model.DEFINITION):
     """Where a trained model is. Jobs refer to a Model. A Model itself runs nothing."""
 
-    DEFINITION = model.DEFINITION
 
-
-class JointInferenceService(Resource[JointInferenceServiceSpec, JointInferenceServiceStatus]):
+class JointInferenceService(
+    Resource[JointInferenceServiceSpec, JointInferenceServiceStatus],
+    definition=jointinferenceservice.DEFINITION,
+):
     """A small model on the edge sends hard samples to a big model in the cloud."""
 
-    DEFINITION = jointinferenceservice.DEFINITION
 
-
-class FederatedLearningJob(Resource[FederatedLearningJobSpec, FederatedLearningJobStatus]):
+class FederatedLearningJob(
+    Resource[FederatedLearningJobSpec, FederatedLearningJobStatus],
+    definition=federatedlearningjob.DEFINITION,
+):
     """Trainers keep their data, and an aggregator joins the trained weights."""
 
-    DEFINITION = federatedlearningjob.DEFINITION
 
-
-class PyTorchJob(Resource[PyTorchJobSpec, PyTorchJobStatus]):
+class PyTorchJob(Resource[PyTorchJobSpec, PyTorchJobStatus], definition=pytorchjob.DEFINITION):
     """Processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
-    DEFINITION = pytorchjob.DEFINITION
 
-
-class TFJob(Resource[TFJobSpec, TFJobStatus]):
+class TFJob(Resource[TFJobSpec, TFJobStatus], definition=tfjob.DEFINITION):
     """The tasks of one TensorFlow training, which find each other by TF_CONFIG."""
 
-    DEFINITION = tfjob.DEFINITION
 
-
-class TrainingJob(Resource[TrainingJobSpec, TrainingJobStatus]):
+class TrainingJob(Resource[TrainingJobSpec, TrainingJobStatus], definition=trainingjob.DEFINITION):
     """A launcher that trains on workers, whose number may change while it trains."""
 
-    DEFINITION = trainingjob.DEFINITION
 
-
-class ScaleOut(Resource[ScaleOutSpec, ScaleOutStatus]):
+class ScaleOut(Resource[ScaleOutSpec, ScaleOutStatus], definition=scalers.SCALE_OUT):
     """More workers for a TrainingJob. The job's plan does the work."""
 
-    DEFINITION = scalers.SCALE_OUT
 
-
-class ScaleIn(Resource[ScaleInSpec, ScaleInStatus]):
+class ScaleIn(Resource[ScaleInSpec, ScaleInStatus], definition=scalers.SCALE_IN):
     """Fewer workers for a TrainingJob. The job's plan does the work."""
 
-    DEFINITION = scalers.SCALE_IN
 
-
-CLASSES: Final[tuple[type[Resource[Any, Any]], ...]] = (
+AnyResource = Resource[Any, Any]
+CLASSES: Final[tuple[type[AnyResource], ...]] = (
     *(JointInferenceService, FederatedLearningJob, PyTorchJob, TFJob, TrainingJob),
     *(Dataset, Model, ScaleOut, ScaleIn),
 )
 """The kinds that run workers come first."""
-
-
-def types_of(classes: Iterable[type[Resource[Any, Any]]] = CLASSES) -> tuple[ResourceType, ...]:
-    """The types that the API server stores, of these kinds."""
-    return tuple(type_ for class_ in classes for type_ in class_.DEFINITION.resources)
+TYPES: Final = tuple(type_ for class_ in CLASSES for type_ in class_.DEFINITION.resources)
+"""The types that the API server stores, in the order of CLASSES."""
+JOB_TYPES: Final = tuple(
+    type_
+    for class_ in CLASSES
+    if class_.DEFINITION.has_workers
+    for type_ in class_.DEFINITION.resources
+)

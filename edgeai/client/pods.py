@@ -3,16 +3,17 @@ who may create a pod may give it any label.
 """
 
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition
 from edgeai.api.objects import LABEL_ROLE, controllers, label_of
 from edgeai.api.pod_state import node_of, phase_of
-from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ResourceType
+from edgeai.api.resources import POD_CONTROLLERS, PODS, Object
 from edgeai.api.status import mapping, mappings, worker_entries
+from edgeai.client.objects import AnyResource
 from edgeai.faults.pod_faults import first_fault
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import NotFound
@@ -39,35 +40,27 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problem: str = ""
 
 
-async def pods_of(kube: KubeClient, definition: Definition, job: Object) -> list[Object]:
+async def pods_of(kube: KubeClient, job: AnyResource) -> list[Object]:
     """The pods whose controller is the job, a child of the job, or an object that Kubernetes made
     for a child; by name. Raises: ApiError
     """
-    owners = await owners_of(kube, definition, job)
-    pods = (await kube.list(PODS, namespace=job["metadata"].get("namespace", ""))).items
+    owners = await owners_of(kube, job)
+    pods = (await kube.list(PODS, namespace=job.namespace)).items
     return sorted(owned(pods, owners), key=lambda pod: str(pod["metadata"]["name"]))
 
 
-async def owners_of(kube: KubeClient, definition: Definition, job: Object) -> set[str]:
+async def owners_of(kube: KubeClient, job: AnyResource) -> set[str]:
     """The uids of the objects whose pods are the job's. Raises: ApiError"""
-    namespace = job["metadata"].get("namespace", "")
-    owners = {str(job["metadata"]["uid"])}
-    for type_ in definition.pod_owners:
-        children = (await kube.list(type_, namespace=namespace)).items
+    owners = {job.uid}
+    for type_ in job.DEFINITION.pod_owners:
+        children = (await kube.list(type_, namespace=job.namespace)).items
         uids = {str(child["metadata"]["uid"]) for child in owned(children, owners)}
-        owners |= uids  # the local cluster has nothing between a Deployment and its pods
+        owners |= uids
         if uids:
-            objects = await _served(kube, POD_CONTROLLERS[type_], namespace)
-            owners |= {str(controller["metadata"]["uid"]) for controller in owned(objects, uids)}
+            with suppress(NotFound):  # the local cluster has nothing between a Deployment and pods
+                listing = await kube.list(POD_CONTROLLERS[type_], namespace=job.namespace)
+                owners |= {str(one["metadata"]["uid"]) for one in owned(listing.items, uids)}
     return owners
-
-
-async def _served(kube: KubeClient, type_: ResourceType, namespace: str) -> list[Object]:
-    """The objects of the type; none where the API server does not serve it."""
-    try:
-        return (await kube.list(type_, namespace=namespace)).items
-    except NotFound:
-        return []
 
 
 def owned(objects: Iterable[Object], owners: Set[str]) -> list[Object]:

@@ -158,7 +158,8 @@ def _definition(function: FunctionType | type, code: CodeType) -> _Definition:
         tree
         for tree in ast.walk(module)
         if isinstance(tree, _Definition) and tree.name == function.__name__
-        if _first_line(tree) <= code.co_firstlineno <= (tree.end_lineno or 0)
+        if min(one.lineno for one in (tree, *tree.decorator_list)) <= code.co_firstlineno
+        if code.co_firstlineno <= (tree.end_lineno or 0)
     ]
     if not trees:
         raise NotShippable(function, "is a lambda or `async`", "use `def`")
@@ -178,10 +179,6 @@ def _own_function(function: FunctionType | type) -> FunctionType:
             return one
     problem, remedy = "has no method of its own", "define one without a decorator"
     raise NotShippable(function, problem, remedy)
-
-
-def _first_line(tree: _Definition) -> int:
-    return min(one.lineno for one in (tree, *tree.decorator_list))
 
 
 def _check_names(

@@ -12,11 +12,11 @@ import msgspec
 from edgeai.api.resources import NODES, Object, ObjectRef
 from edgeai.client.blocking import Client
 from edgeai.client.errors import InvalidObject
-from edgeai.client.objects import Resource
+from edgeai.client.objects import AnyResource
 from edgeai.ids import is_subdomain
 from edgeai.kube.errors import AlreadyExists, Forbidden
 
-R = TypeVar("R", bound=Resource[Any, Any])
+R = TypeVar("R", bound=AnyResource)
 LOCAL_PYTHON: Final = "EDGEAI_PYTHON"
 _MAX_NAME_CHARS: Final = 40
 _NODES_SHOWN: Final = 20
@@ -48,7 +48,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         client: Client | None,
     ) -> Self:
         """Args: as of `train`. Raises: InvalidObject, ApiError"""
-        name = name or _unique_name(function, call)
+        if not name:
+            words = re.sub("[^a-z0-9]+", "-", getattr(function, "func", function).__name__.lower())
+            name = f"{words[:_MAX_NAME_CHARS].strip('-') or call}-{secrets.token_hex(2)}"
         is_wrong, remedy = not is_subdomain(name), "use lower-case letters, digits, '-' and '.'"
         check(call, [("name", is_wrong, f"{name!r} is no name", remedy)])
         if client is None:
@@ -111,11 +113,6 @@ def check(call: str, rows: Iterable[tuple[str, bool, str, str]]) -> None:
     for field, is_wrong, problem, remedy in rows:
         if is_wrong:
             raise InvalidObject(call, field, problem, remedy)
-
-
-def _unique_name(function: Callable[..., object], call: str) -> str:
-    words = re.sub("[^a-z0-9]+", "-", getattr(function, "func", function).__name__.lower())
-    return f"{words[:_MAX_NAME_CHARS].strip('-') or call}-{secrets.token_hex(2)}"
 
 
 def placement(nodes: Sequence[str]) -> Object:

@@ -17,11 +17,10 @@ import msgspec
 
 from edgeai.api.resources import Object
 from edgeai.client.blocking import Client
-from edgeai.client.errors import InvalidObject
 from edgeai.client.handles import Job
 from edgeai.client.objects import PyTorchJob, TFJob
 from edgeai.client.program import IMAGE_PYTHON, container, program_of
-from edgeai.client.submission import Submission, placement
+from edgeai.client.submission import Submission, check, placement
 
 Framework = Literal["pytorch", "tensorflow"]
 IMAGES: Final[Mapping[str, str]] = {
@@ -109,17 +108,16 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
         """Raises: InvalidObject for what no API server can explain in the words of `train`"""
         least, most = self.elastic or (1, 1)
         is_elastic_tensorflow = self.elastic is not None and self.framework != "pytorch"
-        for field, is_wrong, problem, remedy in (
+        rows = (
             ("framework", self.framework not in IMAGES, "is unknown", f"use {' or '.join(IMAGES)}"),
             ("workers", self.workers < 1, "is less than 1", "use 1 or more"),
             ("elastic", not 1 <= least <= most, "is no pair of bounds", "use (least, most)"),
             ("elastic", is_elastic_tensorflow, "is for PyTorch alone", "leave it out"),
             ("gpus", self.gpus < 0, "is negative", "use 0 or more"),
             ("retries", self.retries < 0, "is negative", "use 0 or more"),
-        ):
-            if is_wrong:
-                value = getattr(self, field)
-                raise InvalidObject("train", field, f"{value!r} {problem}", remedy)
+        )
+        values = msgspec.structs.asdict(self)
+        check("train", [(row[0], row[1], f"{values[row[0]]!r} {row[2]}", row[3]) for row in rows])
 
     def spec(self, local_python: str = "") -> Object:
         """The spec of the job. Args: local_python: of the local cluster; "" in images"""

@@ -7,7 +7,7 @@ from typing import Final
 
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import condition_of
-from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.changes import Selection, follow
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import state_of
 from edgeai.kube import errors
@@ -19,11 +19,12 @@ END: Final = "ended"
 Check = Callable[[Object], bool]
 
 
-def check_of(condition: str) -> Check:
-    """The check of "TYPE" (the condition is True), "TYPE=STATUS", or "ended" (it has a result).
-
-    Raises: InvalidObject
+def check_of(condition: str) -> Check | None:
+    """The check of "TYPE" (the condition is True), "TYPE=STATUS", or "ended" (it has a result);
+    None for "deleted". Raises: InvalidObject
     """
+    if condition == DELETED:
+        return None
     if condition == END:
         return lambda object_: bool(state_of(object_).result)
     type_, has_status, truth = condition.partition("=")
@@ -58,11 +59,15 @@ async def wait_for(
     try:
         async with asyncio.timeout(timeout_s):
             last = await _first(kube, ref, uid)
-            change = Change("MODIFIED", last)
             async with aclosing(follow(kube, selection, objects=[last])) as changes:
-                while not _is_done(ref, change, check, on_change):
-                    last = change.object
+                while True:
+                    on_change(last)
+                    if check is not None and check(last):
+                        return last
                     change = await anext(changes)
+                    last = change.object
+                    if change.type == "DELETED":  # before an object that has taken its name
+                        raise ObjectGone(ref, last["metadata"]["uid"], is_replaced=False)
     except (ObjectGone, errors.NotFound):
         if check is None:
             return None
@@ -70,7 +75,6 @@ async def wait_for(
     except TimeoutError as error:
         waits_for = "; ".join(state_of(last).waits_for) if last else "the API does not answer"
         raise WaitTimeout(ref, event, timeout_s, waits_for) from error
-    return change.object
 
 
 async def _first(kube: KubeClient, ref: ObjectRef, uid: str) -> Object:
@@ -84,16 +88,3 @@ async def _first(kube: KubeClient, ref: ObjectRef, uid: str) -> Object:
     if uid and object_["metadata"]["uid"] != uid:
         raise ObjectGone(ref, uid, is_replaced=True)
     return object_
-
-
-def _is_done(
-    ref: ObjectRef,
-    change: Change,
-    check: Check | None,
-    on_change: Callable[[Object], None],
-) -> bool:
-    """Raises: ObjectGone. An object that replaces another one comes after the end of the other"""
-    if change.type == "DELETED":
-        raise ObjectGone(ref, change.object["metadata"]["uid"], is_replaced=False)
-    on_change(change.object)
-    return check is not None and check(change.object)

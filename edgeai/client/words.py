@@ -4,16 +4,21 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgeai.api.definitions import Definition
 from edgeai.api.resources import CONFIG_MAPS, SECRETS, Object, ResourceType
 from edgeai.client.errors import InvalidObject, UnknownKind
-from edgeai.client.objects import CLASSES, Resource, types_of
+from edgeai.client.objects import CLASSES, TYPES, AnyResource
 from edgeai.client.strictness import check_head
 from edgeai.errors import InvalidName
 from edgeai.ids import is_subdomain
 
 DATA: Final = (CONFIG_MAPS, SECRETS)
 """Types that jobs read, and that a file may have beside the jobs."""
+_CLASSES: Final = {
+    (type_.api_version, type_.kind): class_
+    for class_ in CLASSES
+    for type_ in class_.DEFINITION.types
+}
+"""(apiVersion, kind) of a document -> its class."""
 _MAX_SHOWN_CHARS: Final = 80
 
 
@@ -39,10 +44,10 @@ def types_named(word: str, subject: str) -> tuple[ResourceType, ...]:
 
 def kind_words() -> tuple[str, ...]:
     """Every kind in the form that a user types: "jis", "pytorchjob"."""
-    return tuple(kind_word(type_.kind, type_.group).lower() for type_ in types_of())
+    return tuple(kind_word(type_.kind, type_.group).lower() for type_ in TYPES)
 
 
-def _names(class_: type[Resource[Any, Any]], type_: ResourceType) -> tuple[str, ...]:
+def _names(class_: type[AnyResource], type_: ResourceType) -> tuple[str, ...]:
     short = class_.DEFINITION.short_names.get(type_.group, ())
     return (class_.DEFINITION.singular, type_.plural, *short)
 
@@ -73,7 +78,7 @@ def parse_job(text: str) -> tuple[tuple[ResourceType, ...], str]:
     word, has_kind, name = text.rpartition("/")
     if not is_subdomain(name):
         raise InvalidName("JOB", text[:_MAX_SHOWN_CHARS], "NAME or KIND/NAME, by the rules")
-    return (types_named(word, f"JOB {text!r}") if has_kind else types_of()), name
+    return (types_named(word, f"JOB {text!r}") if has_kind else TYPES), name
 
 
 def check_document(document: Any, subject: str) -> Object:
@@ -86,10 +91,10 @@ def check_document(document: Any, subject: str) -> Object:
         raise InvalidObject(
             subject, "the whole", "is not a mapping", "write apiVersion, kind, metadata"
         )
-    head = (document.get("apiVersion"), document.get("kind"))
     if type_of_document(document) is None:
-        full_name = f"{head[1]} of {head[0]}"
-        raise UnknownKind(subject, full_name[:_MAX_SHOWN_CHARS], _with_groups())
+        full_name = f"{document.get('kind')} of {document.get('apiVersion')}"
+        words = ", ".join(f"{type_.kind} of {type_.api_version}" for type_ in (*TYPES, *DATA))
+        raise UnknownKind(subject, full_name[:_MAX_SHOWN_CHARS], words)
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(name, str) or not is_subdomain(name):
@@ -102,27 +107,17 @@ def check_document(document: Any, subject: str) -> Object:
 
 def type_of_document(document: Mapping[str, Any]) -> ResourceType | None:
     """The type of an object as a file has it; None for a kind that `apply` does not take."""
-    types = [type_ for class_ in CLASSES for type_ in class_.DEFINITION.types]
-    head = (document.get("apiVersion"), document.get("kind"))
-    return next(
-        (type_ for type_ in (*types, *DATA) if (type_.api_version, type_.kind) == head), None
-    )
+    head = _head(document)
+    types = _CLASSES[head].DEFINITION.types if head in _CLASSES else DATA
+    return next((type_ for type_ in types if (type_.api_version, type_.kind) == head), None)
 
 
-def _with_groups() -> str:
-    types = (*types_of(), *DATA)
-    return ", ".join(f"{type_.kind} of {type_.api_version}" for type_ in types)
+def _head(document: Mapping[str, Any]) -> tuple[str, str]:
+    return str(document.get("apiVersion")), str(document.get("kind"))
 
 
-def type_of(definition: Definition, object_: Object) -> ResourceType:
-    """The type of an object of this kind, in the version that the API has shown."""
-    return next(type_ for type_ in definition.types if type_.api_version == object_["apiVersion"])
-
-
-def resource(object_: Object) -> Resource[Any, Any]:
+def resource(object_: Object) -> AnyResource:
     """The typed object of one that `apply_document` returns. Raises: UnknownKind"""
-    for class_ in CLASSES:
-        for type_ in class_.DEFINITION.types:
-            if (type_.api_version, type_.kind) == (object_.get("apiVersion"), object_.get("kind")):
-                return class_(object_)
+    if class_ := _CLASSES.get(_head(object_)):
+        return class_(object_)
     raise UnknownKind("object", str(object_.get("kind"))[:_MAX_SHOWN_CHARS], _all_words())

@@ -9,12 +9,11 @@ After `cut("silently")` connections hang, as after a pulled cable: no byte and n
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Literal, Self, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, Self
 
 from common.tasks import TaskGroup
 
-T = TypeVar("T")
 Manner = Literal["silently", "loudly"]
 
 
@@ -37,26 +36,23 @@ class CuttingProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._call(self._start)
+        self._call(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._call(self._stop)
+        self._call(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def cut(self, manner: Manner) -> None:
-        self._call(self._cut, manner)
+        self._call(self._cut(manner))
 
     def mend(self) -> None:
-        self._call(self._mend)
+        self._call(self._mend())
 
-    def _call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
-        async def run() -> T:
-            return await function(*args)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+    def _call(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _start(self) -> None:
         self._passing.set()
@@ -67,11 +63,10 @@ class CuttingProxy:
         self._server.close()
         for writer in list(self._writers):
             writer.transport.abort()
-        me = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not me]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        pumps = asyncio.all_tasks() - {asyncio.current_task()}
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
         await asyncio.sleep(0)  # the loop closes aborted sockets in its next iteration
 
     async def _cut(self, manner: Manner) -> None:

@@ -23,9 +23,12 @@ from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 from edgeai.api.objects import LABEL_NAME
+from edgeai.api.pod_state import node_of
+from edgeai.api.pod_state import phase_of as phase_of_pod
 from edgeai.cli import environment, interrupts, options, system
 from edgeai.cli.api import Api, Object, collection_of, path_of, wait_until
 from edgeai.cli.environment import Environment
@@ -154,7 +157,6 @@ class Look(NamedTuple):
     view: RenderableType
     progress: object
     """Any value. A job whose progress stays the same for STILL_S is stuck."""
-    has_ended: bool
 
 
 def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -> Object:
@@ -172,7 +174,7 @@ def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -
             object_ = api.get(path)
             view = look(object_)
             live.update(view.view, refresh=True)
-            if view.has_ended:
+            if phase_of(object_.get("status")) in ("Succeeded", "Failed"):
                 return object_
             if view.progress != before:
                 changed_s, before = time.monotonic(), view.progress
@@ -216,6 +218,22 @@ def pods_of(api: Api, job: Object) -> list[Object]:
     return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
 
 
+def pods_table(pods: Iterable[Object], head: str, row: Callable[[Object], str]) -> Table:
+    """Name, node and phase of each pod. Args: head, row: of a further column"""
+    table = Table("POD", "NODE", "PHASE", head, box=None)
+    for pod in pods:
+        table.add_row(pod["metadata"]["name"], node_of(pod) or "-", phase_of_pod(pod), row(pod))
+    return table
+
+
+def comparison_table(title: str, *columns: str, caption: str | None = None) -> Table:
+    """A table with names in the first column, and numbers in the others."""
+    table = Table("", title=title, caption=caption)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
 def events(lines: Iterable[str]) -> Iterator[Event]:
     """The lines of a worker's log that are JSON objects with an "event". Skips all other lines."""
     for line in lines:
@@ -235,30 +253,26 @@ def result(api: Api, job: Object, pod: str) -> Event:
     return results[-1]
 
 
-def delete(stage: Stage, api: Api, object_: Object) -> None:
-    """Delete the CR. Wait until the CR and its pods are gone."""
-    api.delete(path_of(object_))
-
-    def left() -> str:
-        items = pods_of(api, object_)
-        if api.find(path_of(object_)) is not None:
-            items.append(object_)
-        return ", ".join(item["metadata"]["name"] for item in items)
-
-    wait_until(f"end of what {collection_of(object_)} had", left, timeout_s=30)
-    stage.tick("deleted; its workers have ended")
-
-
-def end(stage: Stage, running: Environment) -> None:
-    """Stop the demo's cluster. If `stage.keep` is true, print how to use the cluster instead.
+def end(stage: Stage, running: Environment, job: Object) -> None:
+    """Delete the CR. Wait until the CR and its pods are gone, and stop the demo's cluster. If
+    `stage.keep` is true, print how to use the cluster instead.
 
     Raises: DemoFailed if files are left; the errors of environment.down
     """
+    api = running.api
+    api.delete(path_of(job))
+
+    def remainder() -> str:
+        items = [*pods_of(api, job), *([job] if api.find(path_of(job)) else [])]
+        return ", ".join(item["metadata"]["name"] for item in items)
+
+    wait_until(f"end of what {collection_of(job)} had", remainder, timeout_s=30)
+    stage.tick("deleted; its workers have ended")
     if stage.keep:
         stage.console.print(f"Left running: export KUBECONFIG={running.kubeconfig}")
         stage.console.print(f"  edgeai status -w --state-dir {running.state_dir}")
-        command = f"edgeai down --state-dir {running.state_dir} && rm -r {stage.directory}"
-        stage.console.print(f"  {command}")
+        down = f"edgeai down --state-dir {running.state_dir}"
+        stage.console.print(f"  {down} && rm -r {stage.directory}")
         return
     environment.down(stage.state_dir)
     if stage.state_dir.exists():

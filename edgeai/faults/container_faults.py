@@ -53,18 +53,12 @@ def container_fault(
     # A container that has ended well is done, as an init container is.
     if end and end.get("exitCode") != 0:
         return _crash(pod, container, end)
-    if _has_crashed_before(container, last_end):
+    is_failure = bool(last_end) and last_end.get("exitCode") != 0 and not _is_lost_by_node(last_end)
+    if "running" in state and _restarts(container) > 0 and is_failure:  # it runs again
         loop_left_s = _loop_left_s(mapping(state["running"]), last_end, now)
         if loop_left_s > 0:
             return _crash(pod, container, last_end, ends_in_s=loop_left_s)
     return None
-
-
-def _has_crashed_before(container: Mapping[str, Any], last_end: Mapping[str, Any]) -> bool:
-    """Whether the container runs again, and its last process has failed by itself."""
-    is_running_again = "running" in mapping(container.get("state")) and _restarts(container) > 0
-    is_failure = bool(last_end) and last_end.get("exitCode") != 0
-    return is_running_again and is_failure and not _is_lost_by_node(last_end)
 
 
 def _is_lost_by_node(end: Mapping[str, Any]) -> bool:

@@ -13,13 +13,7 @@ import msgspec
 
 from edgeai.api import deletions
 from edgeai.api.objects import LABEL_ROLE, is_being_deleted, label_of
-from edgeai.api.pod_state import (
-    container_states,
-    node_of,
-    phase_of,
-    sidecar_names,
-    telling_states,
-)
+from edgeai.api.pod_state import container_states, node_of, phase_of, sidecar_names, telling_states
 from edgeai.api.resources import Object
 from edgeai.api.status import condition_of, left_s, mapping, mappings
 from edgeai.faults.container_faults import COMING_UP, PENDING_S, container_fault

@@ -55,11 +55,6 @@ _SPEC: Final = "correct the field that the message names, and apply the object a
 _CONTACT: Final = (
     "check the node, its network and its LocalController: `edgeai doctor` says what it sees"
 )
-_URL: Final = "check the URL in the spec, and whether its server answers the node"
-_EVICTED: Final = (
-    "make room on the node or lower what the worker uses; Kubernetes gives the reason in the "
-    "message"
-)
 
 BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
     Cause.SPEC: {
@@ -84,6 +79,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "UnknownFormat": "set spec.format to txt, csv, jsonl or dir",
         "NotADirectory": "set spec.format to the format of the file, or spec.url to a directory",
         "IsADirectory": "set spec.format to dir, or spec.url to a file",
+        ".+FailedValidation": (
+            "correct the field that the message names, and create the job again"
+        ),
+        "Scale(Out|In)Failed": "correct what the message names, and create another scaler",
     },
     Cause.REFERENCES: {
         "NoNodes": "give a node the labels of `edgeWorker.nodeSelector`, or correct the selector",
@@ -108,7 +107,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         ),
         "NotFound": "put the data where the spec says, or correct spec.url",
         "Unreadable": "give the LocalController the right to read the data, or correct spec.url",
-        "Unavailable": _URL,
+        "Unavailable": "check the URL in the spec, and whether its server answers the node",
         "NoCredential": "create the Secret of spec.credentialName, and put its keys onto the node",
         "SourceFailed": "check the data, spec.url and spec.format",
     },
@@ -121,6 +120,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         ),
         "SchedulingGated": (
             "wait for who set the gate in the pod's schedulingGates, or remove the gate"
+        ),
+        "Violates[A-Z][a-z]+": (
+            "set what the message names in the worker's securityContext, or let an administrator "
+            "label the namespace for a weaker Pod Security Standard"
         ),
     },
     Cause.IMAGE: {
@@ -144,6 +147,8 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "DeadlineExceeded": "raise activeDeadlineSeconds or make the work shorter, in a new job",
         "InternalError": "read the LocalController's log on that node, and report the fault",
         "TooFewWorkers": "make room for minReplicas workers, or lower minReplicas in a new job",
+        ".+Restarting": f"wait: the job starts again by itself; if it repeats, {_LOGS}",
+        ".+Failed": f"{_LOGS}; correct the job, and create it again",
     },
     Cause.UNSCHEDULABLE: {
         "Unschedulable": _ROOM,
@@ -163,7 +168,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
             "see the events of the pod (`kubectl describe pod`): the registry may be slow, or a "
             "volume, ConfigMap or Secret may be missing"
         ),
-        "Evicted": _EVICTED,
+        "Evicted": (
+            "make room on the node or lower what the worker uses; Kubernetes gives the reason in "
+            "the message"
+        ),
         "NodeLost": _NODE,
         # Of a pod, and of the edge worker of a service whose node is silent.
         "NodeNotReady": _NODE,
@@ -180,6 +188,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "UnexpectedAdmissionError": "check the devices of the node (GPUs) and its kubelet's log",
         "LauncherMissing": "see who deleted the launcher's pod; start a new job if it stays away",
         "WorkersMissing": "see who deletes the workers' pods; the job creates them again",
+        ".+WorkerLost": "wait: the job replaces the worker where its restartPolicy says so",
     },
     Cause.EDGE: {
         "NoContact": _CONTACT,
@@ -199,53 +208,22 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
     },
     Cause.OTHER: {
         "ScaleInFailed": "see the ScaleIn of the job: its message says why it failed",
+        ".*Suspended": "resume the job when it is to go on",
         "SetByOthers": (
             "find who sets these fields (`kubectl get -o yaml --show-managed-fields`) and stop it, "
             "or write what it wants into the job"
         ),
     },
 }
-"""Cause -> reason of a condition, of a pod, or of .status.elastic -> what to do."""
+"""Cause -> reason of a condition, of a pod, or of .status.elastic -> what to do. Reasons that begin
+with the name of a kind or end with a level have a pattern, of which the first that matches counts.
+"""
 
-REMEDIES: Final[Mapping[str, str]] = {
-    reason: remedy for entries in BY_CAUSE.values() for reason, remedy in entries.items()
+_ENTRIES: Final = {
+    key: (cause, remedy) for cause, table in BY_CAUSE.items() for key, remedy in table.items()
 }
-_CAUSES: Final[Mapping[str, Cause]] = {
-    reason: cause for cause, entries in BY_CAUSE.items() for reason in entries
-}
-
-_BY_PATTERN: Final = (
-    (
-        "Violates[A-Z][a-z]+",
-        Cause.ADMISSION,
-        "set what the message names in the worker's securityContext, or let an administrator label "
-        "the namespace for a weaker Pod Security Standard",
-    ),
-    (
-        ".+FailedValidation",
-        Cause.SPEC,
-        "correct the field that the message names, and create the job again",
-    ),
-    (
-        "Scale(Out|In)Failed",
-        Cause.SPEC,
-        "correct what the message names, and create another scaler",
-    ),
-    (
-        ".+WorkerLost",
-        Cause.NODE,
-        "wait: the job replaces the worker where its restartPolicy says so",
-    ),
-    (
-        ".+Restarting",
-        Cause.CRASH,
-        f"wait: the job starts again by itself; if it repeats, {_LOGS}",
-    ),
-    (".*Suspended", Cause.OTHER, "resume the job when it is to go on"),
-    # The first match counts, so the most general one is the last.
-    (".+Failed", Cause.CRASH, f"{_LOGS}; correct the job, and create it again"),
-)
-"""Reasons that begin with the name of a kind or end with a level."""
+REMEDIES: Final = {key: remedy for key, (_, remedy) in _ENTRIES.items() if key.isalnum()}
+_PATTERNS: Final = tuple(key for key in _ENTRIES if not key.isalnum())
 
 _NOTHING_TO_DO: Final = re.compile(
     rf"{STARTING}|{WAITING}|{SUCCEEDED}|Failed|Valid|Resolved|Connected|Counted|Complete"
@@ -299,14 +277,12 @@ def _entry(reason: str, message: str) -> tuple[Cause, str]:
     if reason == "Forbidden" and "exceeded quota" in message:  # the words of the API server
         return Cause.QUOTA, _QUOTA
     if reason == "Terminating" and "has the finalizers" in message:  # the words of `deletions`
-        return _CAUSES[reason], _FINALIZERS
+        return Cause.NODE, _FINALIZERS
     if reason in REMEDIES:
-        return _CAUSES[reason], REMEDIES[reason]
-    matches = (
-        (cause, remedy) for pattern, cause, remedy in _BY_PATTERN if re.fullmatch(pattern, reason)
-    )
+        return _ENTRIES[reason]
+    pattern = next((one for one in _PATTERNS if re.fullmatch(one, reason)), "")
     # A later Kubernetes has reasons that no table knows. Their faults show all the same.
-    return next(matches, (Cause.CRASH, UNKNOWN))
+    return _ENTRIES.get(pattern, (Cause.CRASH, UNKNOWN))
 
 
 def _is_normal(reason: str) -> bool:

@@ -78,14 +78,17 @@ def metrics_of(status: Any) -> tuple[tuple[str, str], ...]:
 
 def numbers_of(status: Any) -> dict[str, float]:
     """The metrics that a curve can show."""
-    numbers: dict[str, float] = {}
-    for key, value in metrics_of(status)[:MAX_METRICS]:
-        try:
-            numbers[key] = float(value)
-        except ValueError:
-            continue
-    # NaN and infinite numbers have no place on a curve. Neither is less than infinity.
-    return {key: value for key, value in numbers.items() if abs(value) < math.inf}
+    numbers = {key: number_of(value) for key, value in metrics_of(status)[:MAX_METRICS]}
+    return {key: number for key, number in numbers.items() if number is not None}
+
+
+def number_of(value: Any) -> float | None:
+    """The finite number in a value; None when there is none. No other has a place on a curve."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _not_in_training(fields: Mapping[str, Any]) -> list[str]:
@@ -192,6 +195,18 @@ def normal_waits(job: Object) -> Iterator[Fault]:
         yield job_fault(str(elastic.get("reason") or ""), str(message))
     if message := status.get("message"):  # of a scaler that no job executes
         yield job_fault("", str(message))
+
+
+def change_of(kind: str, scaler: Object) -> str:
+    """How many workers come or go by a ScaleOut or a ScaleIn: "+2", "-1"; "" when it says none."""
+    field, sign = _CHANGES.get(kind, ("", ""))
+    change = mapping(mapping(scaler.get("spec")).get(field))
+    names = change.get("podNames")
+    count = len(names) if isinstance(names, list) and names else change.get("count")
+    return f"{sign}{count}" if type(count) is int and count else ""
+
+
+_CHANGES: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
 
 
 def in_one_line(faults: Sequence[Fault]) -> str:

@@ -5,7 +5,7 @@ The command line and the web console show the same. Pure.
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 from edgeai.faults.faults import Fault
 from edgeai.faults.remedies import Cause
@@ -14,38 +14,26 @@ from edgeai.faults.remedies import Cause
 class Tone(enum.StrEnum):
     """What a person looks at first comes first."""
 
-    BAD = "bad"
-    WAITING = "waiting"
-    GOOD = "good"
-    DONE = "done"
+    word: str
+    style: str
+    """The colour in a terminal. The console has its own shade of it for light and dark."""
 
-    @property
-    def word(self) -> str:
-        return _WORDS[self]
+    def __new__(cls, value: str, word: str, style: str) -> Self:
+        tone = str.__new__(cls, value)
+        tone._value_, tone.word, tone.style = value, word, style
+        return tone
+
+    BAD = "bad", "failed", "red"
+    WAITING = "waiting", "waiting", "yellow"
+    GOOD = "good", "running", "green"
+    DONE = "done", "ended", "cyan"
 
     @property
     def urgency(self) -> int:
         """0 is looked at first."""
         return tuple(Tone).index(self)
 
-    @property
-    def style(self) -> str:
-        """The colour in a terminal. The console has its own shade of it for light and dark."""
-        return _STYLES[self]
 
-
-_WORDS: Final[Mapping[Tone, str]] = {
-    Tone.BAD: "failed",
-    Tone.WAITING: "waiting",
-    Tone.GOOD: "running",
-    Tone.DONE: "ended",
-}
-_STYLES: Final[Mapping[Tone, str]] = {
-    Tone.BAD: "red",
-    Tone.WAITING: "yellow",
-    Tone.GOOD: "green",
-    Tone.DONE: "cyan",
-}
 _OF_PHASE: Final[Mapping[str, Tone]] = {
     **dict.fromkeys(("Failed", "Invalid", "ScaleFailed"), Tone.BAD),
     **dict.fromkeys(("Succeeded", "ScaleSucceeded", "Suspended"), Tone.DONE),

@@ -11,6 +11,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,13 +118,9 @@ def train(fit: Fit, load: Callable[[str], Any] | None) -> None:
     """
     _log()
     _exit_at_sigterm(1)  # a code other than 0: the kubelet starts the container again
-    data = (load or _csv)(from_environ(os.environ).dataset_url)
+    csv = partial(np.loadtxt, delimiter=",", skiprows=1, ndmin=2)
+    data = (load or csv)(from_environ(os.environ).dataset_url)
     FederatedLearning(_Learner(fit, data)).train(data)
-
-
-def _csv(path: str) -> Array:
-    rows: Array = np.loadtxt(Path(path), delimiter=",", skiprows=1, ndmin=2)
-    return rows
 
 
 class _Learner:

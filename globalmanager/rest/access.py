@@ -168,22 +168,16 @@ def _check_host(request: web.Request) -> None:
 class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for the questions to the Kubernetes API, and for the remembered answers."""
 
-    per_s: float = 20.0
-    """Questions per second about tokens, of all callers together."""
-    burst: int = 100
-    """Questions about tokens that may be asked at the same moment after a pause."""
-    per_address_per_s: float = 5.0
-    """Questions per second about tokens from one IP address (IPv6: one /64), so that one stranger
-    cannot use up the whole rate."""
-    per_address_burst: int = 30
-    rights_per_s: float = 60.0
-    """Questions per second about rights, of all callers together. A page of the console asks about
-    each type of job resource, and who asks is known."""
-    rights_burst: int = 400
-    rights_per_caller_per_s: float = 15.0
-    """Questions per second about the rights of one user, so that nobody can use up the whole
-    rate."""
-    rights_per_caller_burst: int = 90
+    tokens: Rate = Rate(20.0, 100)
+    """Questions about tokens, of all callers together."""
+    tokens_of_address: Rate = Rate(5.0, 30)
+    """Questions about tokens from one IP address (IPv6: one /64), so that one stranger cannot use
+    up the whole rate."""
+    rights: Rate = Rate(60.0, 400)
+    """Questions about rights, of all callers together. A page of the console asks about each type
+    of job resource, and who asks is known."""
+    rights_of_caller: Rate = Rate(15.0, 90)
+    """Questions about the rights of one user, so that nobody can use up the whole rate."""
     answer_s: float = 5.0
     """Longest time in seconds for an answer of the Kubernetes API."""
     good_s: float = 60.0
@@ -211,24 +205,19 @@ class KubernetesAccess:
         self._clock = clock
         self._callers: Remembered[Caller | Unauthenticated] = Remembered(limits.remembered, clock)
         self._rights: Remembered[bool] = Remembered(limits.remembered, clock)
-        what = "check of REST callers"
+        part = "check of REST callers"
         self._tokens_asked = FairRate(
-            each=Rate(limits.per_address_per_s, limits.per_address_burst),
-            total=Rate(limits.per_s, limits.burst),
-            part=what,
-            by=AddressBuckets,
+            each=limits.tokens_of_address, total=limits.tokens, part=part, by=AddressBuckets
         )
-        self._rights_asked = FairRate(
-            each=Rate(limits.rights_per_caller_per_s, limits.rights_per_caller_burst),
-            total=Rate(limits.rights_per_s, limits.rights_burst),
-            part=what,
-        )
+        self._rights_asked = FairRate(each=limits.rights_of_caller, total=limits.rights, part=part)
 
     async def identify(self, request: web.Request, token: str | None = None) -> Caller:
         try:
             if token is None:
                 token = bearer_token(request.headers.get("Authorization", ""))
-            _check_form(token)
+            is_word = token.isascii() and token.isprintable() and " " not in token
+            if not token or len(token) > MAX_TOKEN_CHARS or not is_word:
+                raise Unauthenticated("the bearer token is not a token of the Kubernetes API")
             digest = hashlib.sha256(token.encode()).digest()
             review = await self._callers.answer(digest, partial(self._review, request, token))
         except Unauthenticated as error:
@@ -247,13 +236,8 @@ class KubernetesAccess:
         if not status.get("authenticated") or not user.get("username"):
             error = Unauthenticated("the Kubernetes API does not accept the token")
             return Answer(error, self._limits.refused_s)
-        caller = Caller(
-            username=user["username"],
-            uid=user.get("uid", ""),
-            groups=tuple(user.get("groups") or ()),
-            extra=user.get("extra") or {},
-        )
-        return Answer(caller, self._limits.good_s)
+        fields = {name: value for name, value in user.items() if value}
+        return Answer(msgspec.convert(fields, Caller), self._limits.good_s)
 
     async def check(self, request: web.Request, caller: Caller, reading: Reading) -> None:
         spec = {
@@ -289,13 +273,6 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
     except TimeoutError as error:
         problem = f"the Kubernetes API gave no answer within {seconds:g} s"
         raise Unavailable(problem) from error
-
-
-def _check_form(token: str) -> None:
-    """Raises: Unauthenticated"""
-    is_word = token.isascii() and token.isprintable() and " " not in token
-    if not token or len(token) > MAX_TOKEN_CHARS or not is_word:
-        raise Unauthenticated("the bearer token is not a token of the Kubernetes API")
 
 
 def _unauthorized(reason: str) -> RequestError:

@@ -7,7 +7,7 @@ Kubernetes API.
 from collections.abc import Collection, Iterable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
@@ -23,7 +23,7 @@ from globalmanager.edge.sessions.registry import SessionInfo
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.access import Access, Reading, check_names, listable
-from globalmanager.rest.errors import RequestError
+from globalmanager.rest.errors import RequestError, answer
 from globalmanager.rest.pages import NodeKey, ObjectKey, Window, WorkerKey, page_of
 from globalmanager.rest.routes import JSON, Parameter, Route, document
 from globalmanager.rest.streams import StreamLimits, Streams, list_pieces
@@ -325,10 +325,6 @@ class Api:
         await self._access.check(request, caller, Reading("get", path="/metrics"))
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def answer(view: Any, *, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
 
 
 def session_view(info: SessionInfo, *, sees_tasks: bool) -> SessionView:

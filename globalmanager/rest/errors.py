@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import hdrs, web
@@ -33,9 +33,13 @@ class RequestError(EdgeAIError):
         super().__init__(message)
 
 
+def answer(view: Any, *, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
+
+
 def error_answer(status: int, message: str) -> web.Response:
     view = ErrorView(code=status, reason=reason_of(status), message=message)
-    return web.Response(status=status, body=msgspec.json.encode(view), content_type=JSON)
+    return answer(view, status=status)
 
 
 def answer_to(error: RequestError, response: web.Response) -> web.Response:
@@ -54,8 +58,14 @@ def reason_of(status: int) -> str:
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Middleware that answers failures with JSON."""
+    response: web.StreamResponse
     try:
-        response = await _guarded(request, handler)
+        if request.body_exists and request.match_info.route.method != hdrs.METH_POST:
+            response = error_answer(413, f"{request.method} {request.path}: takes no body")
+            # the connection still has the unread body, so it cannot be used again
+            response.force_close()
+        else:
+            response = await handler(request)
     except RequestError as error:
         response = answer_to(error, error_answer(error.status, error.message))
     except web.HTTPMethodNotAllowed as error:
@@ -76,12 +86,3 @@ async def forbid_caching(_request: web.Request, response: web.StreamResponse) ->
     """Called before the headers of an answer are sent."""
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
-
-
-async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if request.body_exists and request.match_info.route.method != hdrs.METH_POST:
-        response = error_answer(413, f"{request.method} {request.path}: takes no body")
-        # the connection still has the unread body, so it cannot be used again
-        response.force_close()
-        return response
-    return await handler(request)

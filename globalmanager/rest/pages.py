@@ -10,7 +10,7 @@ import binascii
 import heapq
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -70,11 +70,8 @@ def page_of(keys: Iterable[K], window: Window[K]) -> Page[K]:
         return Page(sorted(remainder), ListMetadata())
     page = heapq.nsmallest(window.limit, remainder)
     remaining = len(remainder) - window.limit
-    return Page(page, ListMetadata(continue_=_encoded(page[-1]), remaining_item_count=remaining))
-
-
-def _encoded(key: Any) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode()
+    continue_ = base64.urlsafe_b64encode(msgspec.json.encode(page[-1])).decode()
+    return Page(page, ListMetadata(continue_=continue_, remaining_item_count=remaining))
 
 
 def _decoded(text: str, key_type: type[K]) -> K:

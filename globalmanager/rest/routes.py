@@ -80,7 +80,16 @@ def _operation(route: Route) -> Document:
     return {
         "summary": inspect.getdoc(route.handler),
         "operationId": route.handler.__name__,
-        "parameters": [_parameter(parameter) for parameter in route.parameters],
+        "parameters": [
+            {
+                "name": parameter.name,
+                "in": parameter.where,
+                "required": parameter.where == "path",
+                "description": parameter.meaning,
+                "schema": {"type": "string"},
+            }
+            for parameter in route.parameters
+        ],
         "responses": answers,
     }
 
@@ -92,13 +101,3 @@ def _answer(phrase: str, type_: type) -> Document:
     if type_ is not dict:
         schema = {"$ref": _REF.format(name=type_.__name__)}
     return {"description": phrase, "content": {JSON: {"schema": schema}}}
-
-
-def _parameter(parameter: Parameter) -> Document:
-    return {
-        "name": parameter.name,
-        "in": parameter.where,
-        "required": parameter.where == "path",
-        "description": parameter.meaning,
-        "schema": {"type": "string"},
-    }

@@ -1,7 +1,5 @@
 """The HTTP server of the REST API. It listens on one address, and limits the size and the rate of
 requests, and the number of connections.
-
-Run by app.
 """
 
 from collections.abc import Sequence
@@ -21,6 +19,7 @@ from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.rest.connections import BoundedListener, mark_requests, server_logger
 from globalmanager.rest.errors import answer_errors, error_answer, forbid_caching
 from globalmanager.rest.routes import Route
+from globalmanager.rest.streams import abort
 
 log = get_logger(__name__)
 
@@ -153,8 +152,7 @@ class RequestRate:
         try:
             await self._room.wait(request.remote or "")
         except Overloaded as error:
-            if request.transport is not None:
-                request.transport.abort()
+            abort(request)
             return error_answer(429, str(error))
         return await handler(request)
 

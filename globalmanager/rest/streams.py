@@ -68,15 +68,15 @@ class Streams:
                 await response.write_eof()
         except TimeoutError:
             log.warning("reader of REST is too slow, connection aborted", address=request.remote)
-            _abort(request)
+            abort(request)
         except ConnectionError:  # the reader has gone
-            _abort(request)
+            abort(request)
         except Exception:
             if not response.prepared:
                 raise
             # No other answer can follow the beginning of this one.
             log.exception("answer cannot be encoded, connection aborted", path=request.path)
-            _abort(request)
+            abort(request)
         return response
 
     async def _write(self, response: web.StreamResponse, piece: bytes) -> None:
@@ -145,7 +145,7 @@ def list_pieces(
         yield part
 
 
-def _abort(request: web.Request) -> None:
+def abort(request: web.Request) -> None:
     if request.transport is not None:
         request.transport.abort()
 

@@ -111,7 +111,7 @@ class ApiLine(CuttingProxy):
 
     def bury(self) -> None:
         """Tell of those."""
-        self._call(self._bury)
+        self._call(self._bury())
 
     async def _bury(self) -> None:
         for writer in self._forgotten:

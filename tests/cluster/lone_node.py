@@ -8,12 +8,12 @@ from typing import Final
 
 from edgeai.api.resources import CONFIG_MAPS
 from edgeai.cli.api import ApiError, Object
-from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.ids import NodeName
 from edgeai.times import micro_time, rfc3339, utc_now
 from globalmanager.ha import claims
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.cluster.kubelet import EVERY_S, start
 from tests.support.client import Client
 

@@ -19,7 +19,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Forbidden
 from edgeai.kube.sender import ClientSettings
 from edgeai.kube.user import SERVICE_ACCOUNTS, UserClient
-from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.errors import RequestError
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.samples import service
@@ -85,7 +85,7 @@ async def test_a_certificate_of_the_global_manager_gives_callers_no_rights(
     async with await KubeClient.from_kubeconfig(kubeconfig) as manager:
         await manager.merge_patch(ref_of(job), {"metadata": {"labels": {"by": "manager"}}})
         async with manager.for_callers(ClientSettings()) as callers:
-            api = KubeCallersApi(callers)
+            api = CallersApi(callers)
             for token in (looker, "no.such.token", ""):
                 with pytest.raises(RequestError):
                     await api.patch(token, ref_of(job), patch)

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object
-from edgeai.cli.doctor.edges import EDGE_LABEL
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from globalmanager.manifests.rbac import NAMESPACE
 from tests.cluster import binaries
 from tests.cluster.conftest import CHECKOUT

@@ -49,7 +49,7 @@ class BadLine(CuttingProxy):
 
     def reset(self) -> None:
         """Every connection, with RST."""
-        self._call(self._reset)
+        self._call(self._reset())
 
     async def _reset(self) -> None:
         for writer in list(self._writers):

@@ -35,11 +35,7 @@ class Pair(msgspec.Struct, frozen=True):
 def new_authority(now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("edgeai CA")
-    builder = (
-        _builder(name, name, key.public_key(), now, AUTHORITY_LASTS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
+    builder = _builder(name, name, key.public_key(), now, is_authority=True)
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
@@ -116,9 +112,7 @@ def _issue(
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(_name(common_name), signer.subject, key.public_key(), now, LASTS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        _builder(_name(common_name), signer.subject, key.public_key(), now)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(names, critical=False)
         .add_extension(issuer, critical=False)
@@ -141,29 +135,14 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
     now: datetime,
-    lasts: timedelta,
+    *,
+    is_authority: bool = False,
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
-        .not_valid_after(now + lasts)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
+    constraints = x509.BasicConstraints(is_authority, path_length=0 if is_authority else None)
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -171,6 +150,22 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + (AUTHORITY_LASTS if is_authority else LASTS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:

@@ -45,12 +45,10 @@ def credentials(
     """
     from edgeai import times
     from edgeai.cli.credentials.credentials import Credentials
-    from edgeai.client.asynchronous import OF_A_USER
+    from edgeai.client import AsyncClient
     from edgeai.errors import InvalidName
-    from edgeai.ids import is_subdomain
-    from edgeai.kube.user import UserClient
 
-    if not is_subdomain(namespace):
+    if not namespace:
         raise InvalidName("namespace", namespace, "letters, digits and -")
     file = kubeconfig_of(kubeconfig, None)
 
@@ -58,15 +56,15 @@ def credentials(
         typer.echo(f"edgeai: {printable(line)}", err=output is Output.JSON)
 
     async def run() -> list[str]:
-        async with await UserClient.from_kubeconfig(file, OF_A_USER, context=context) as client:
-            found = Credentials(client, namespace, say, times.utc_now())
-            await found.ensure_namespace()
-            await found.ensure_edge_port(edge_host)
+        async with await AsyncClient.open(file, namespace, context=context) as client:
+            made = Credentials(client.kube, namespace, say, times.utc_now())
+            await made.ensure_namespace()
+            await made.ensure_edge_port(edge_host)
             if certificates is not None:
-                await found.write_certificates(certificates)
+                await made.write_certificates(certificates)
             if tokens is not None:
-                await found.write_tokens(tokens)
-            return found.written
+                await made.write_tokens(tokens)
+            return made.written
 
     written = options.run(run())
     if output is Output.JSON:

@@ -25,11 +25,11 @@ from edgeai.api.resources import (
 )
 from edgeai.cli.credentials.certificates import Pair, issue_server, new_authority, problem_of
 from edgeai.cli.credentials.node_files import CredentialsError, NodeFiles, Say
-from edgeai.cli.doctor.certificates import CA
-from edgeai.cli.doctor.edges import is_edge
-from edgeai.cli.doctor.parts import CONTROLLER
+from edgeai.cli.doctor.facts import CONTROLLER
+from edgeai.cli.doctor.mounts import CA
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import AlreadyExists, NotFound
+from globalmanager.kinds.training.edge_placement import is_edge
 
 AUTHORITY: Final = "edgeai-ca"
 TLS: Final = "globalmanager-tls"
@@ -56,11 +56,8 @@ class Credentials:
         """Objects that were created or renewed, as "Secret edgeai-system/globalmanager-tls"."""
 
     async def ensure_namespace(self) -> None:
-        if await self._find(NAMESPACES, self._namespace, "") is None:
-            metadata = {"name": self._namespace}
-            await self._client.create(
-                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-            )
+        if await self._find(NAMESPACES, self._namespace) is None:
+            await self._client.create(NAMESPACES, {"metadata": {"name": self._namespace}})
             self._say(f"created namespace {self._namespace}")
 
     async def ensure_edge_port(self, host: str) -> None:
@@ -160,12 +157,10 @@ class Credentials:
                 "certificate into tls.crt and its key, without a password, into tls.key"
             ) from error
 
-    async def _find(
-        self, type_: ResourceType, name: str, namespace: str | None = None
-    ) -> Object | None:
-        where = self._namespace if namespace is None else namespace
+    async def _find(self, type_: ResourceType, name: str) -> Object | None:
+        namespace = self._namespace if type_.namespaced else ""
         try:
-            return await self._client.get(ObjectRef(type_, where, name))
+            return await self._client.get(ObjectRef(type_, namespace, name))
         except NotFound:
             return None
 
@@ -177,7 +172,7 @@ class Credentials:
     ) -> None:
         """Raises: CredentialsError when somebody else has created such an object meanwhile"""
         metadata = {"name": name, "namespace": self._namespace, "labels": {LABEL: self._namespace}}
-        wanted: Object = {"apiVersion": "v1", "kind": type_.kind, "metadata": metadata}
+        wanted: Object = {"metadata": metadata}
         if type_ is SECRETS:
             wanted["type"] = "kubernetes.io/tls" if "tls.key" in texts else "Opaque"
             texts = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}

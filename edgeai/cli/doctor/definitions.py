@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from edgeai.api.resources import Object
+from edgeai.api.status import condition_of
 from edgeai.cli.doctor.facts import DEFINITIONS, Facts
 from edgeai.cli.doctor.finding import INSTALL, Note
 from edgeai.kube.remedies import UPGRADE
@@ -49,9 +50,8 @@ def definition_problem(installed: Object | None, expected: Object) -> str:
     """Why the installed definition does not do; "" when it does."""
     if installed is None:
         return "is not installed, though others of its group are"
-    conditions = (installed.get("status") or {}).get("conditions") or ()
-    for condition in conditions:
-        if condition["type"] in ("NamesAccepted", "Established") and condition["status"] == "False":
+    for condition in (condition_of(installed, one) for one in ("NamesAccepted", "Established")):
+        if condition.get("status") == "False":
             return f"is not served: {condition.get('message') or condition.get('reason')}"
     served_versions = {
         version["name"] for version in installed["spec"]["versions"] if version.get("served")

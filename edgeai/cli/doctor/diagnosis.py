@@ -1,30 +1,51 @@
-"""Finds the cluster, reads the facts, shows what the checks have found."""
+"""Finds the cluster, reads the facts, makes all checks, shows what they have found.
+
+Each check is a pure function of the facts. It tells at least one thing, also when all is well, so
+that a reader sees what was looked at.
+"""
 
 import asyncio
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from edgeai import times
-from edgeai.cli.doctor.checks import findings
-from edgeai.cli.doctor.facts import AskAbout, gather
-from edgeai.cli.doctor.finding import Finding
+from edgeai.cli.doctor.definitions import definitions, kubernetes
+from edgeai.cli.doctor.edges import edges
+from edgeai.cli.doctor.facts import AskAbout, Facts, gather
+from edgeai.cli.doctor.finding import INSTALL, Finding, Note, look
+from edgeai.cli.doctor.managers import clocks, leader, managers, rights
+from edgeai.cli.doctor.mounts import certificates, files, node_certificates
 from edgeai.client.asynchronous import OF_A_USER
 from edgeai.errors import EdgeAIError, InvalidName, SettingsError
 from edgeai.ids import is_subdomain
-from edgeai.kube.errors import ApiError
+from edgeai.kube.errors import ApiError, Forbidden
 from edgeai.kube.remedies import OF_A_COMMAND
 from edgeai.kube.sender import ClientSettings
 from edgeai.kube.user import UserClient
 from edgeai.text import printable
+from globalmanager.ha.claims import ClaimsError
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
 DEADLINE_S: Final = 30.0
+CHECKS: Final[dict[str, Callable[[Facts], Iterator[Note]]]] = {
+    "kubernetes": kubernetes,
+    "definitions": definitions,
+    "files": files,
+    "rights": rights,
+    "globalmanager": managers,
+    "leader": leader,
+    "clocks": clocks,
+    "certificates": certificates,
+    "node certificates": node_certificates,
+    "edges": edges,
+}
+"""In the order in which a reader should repair what they find."""
+_ELSEWHERE: Final = "or name the namespace of your installation with --namespace"
+_ODD: Final = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 async def diagnose(
@@ -69,6 +90,30 @@ async def diagnose(
     return [Finding("api", "ok", f"the Kubernetes API of {kubeconfig} answers"), *findings(facts)]
 
 
+def findings(facts: Facts) -> list[Finding]:
+    """What all checks have found. A check that the caller may not make is unknown. Without the
+    namespace nothing is there that could be looked at.
+    """
+    if facts.is_namespace_there is False:
+        message = f"namespace {facts.namespace} does not exist, so edgeai is not installed in it"
+        return [Finding("globalmanager", "error", message, f"{INSTALL}; {_ELSEWHERE}")]
+    findings = []
+    for name, check in CHECKS.items():
+        try:
+            for entry in check(facts):  # what was told before an exception stays
+                findings.append(Finding(name, *entry))
+        except Forbidden as denied:
+            message = denied.message or str(denied)
+            findings.append(Finding(name, "unknown", message, OF_A_COMMAND.missing_right))
+        except ClaimsError as error:
+            message = f"a ConfigMap of a GlobalManager cannot be read: {error}"
+            findings.append(Finding(name, "error", message, look(facts)))
+        except _ODD as error:
+            message = f"an object has a form that no API server keeps: {type(error).__name__}"
+            findings.append(Finding(name, "unknown", f"{message}: {error}"))
+    return findings
+
+
 def _silent(kubeconfig: Path) -> str:
     return OF_A_COMMAND.silent.format(source=f"kubeconfig {kubeconfig}")
 
@@ -84,8 +129,3 @@ def table(findings: Sequence[Finding]) -> Table:
             text.append(f"\n=> {printable(finding.remedy)}", style="bold")
         rows.add_row(finding.check, Text(finding.level, style=_STYLES[finding.level]), text)
     return rows
-
-
-def as_json(findings: Sequence[Finding]) -> str:
-    """A list of objects with check, level, message and remedy."""
-    return json.dumps(msgspec.to_builtins(findings), indent=2)

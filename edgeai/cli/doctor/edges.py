@@ -2,20 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final
 
 from edgeai.api.objects import label_of
 from edgeai.api.pod_state import node_of
 from edgeai.api.resources import CONFIG_MAPS, NODES, PODS, Object
-from edgeai.cli.doctor.facts import Facts
+from edgeai.cli.doctor.facts import CONTROLLER, NAME_LABEL, Facts
 from edgeai.cli.doctor.finding import MAX_NAMED, Note, is_silent, look, pod_problem, some
-from edgeai.cli.doctor.parts import CONTROLLER, NAME_LABEL
 from edgeai.ids import NodeName
 from globalmanager.ha import claims
 from globalmanager.ha.elector import LEASES, REPLICA_LABEL
 from globalmanager.ha.presence import CLAIMS_FIELD
-
-EDGE_LABEL: Final = "node-role.kubernetes.io/edge"
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL, is_edge
 
 
 def edges(facts: Facts) -> Iterator[Note]:
@@ -48,10 +45,6 @@ def edges(facts: Facts) -> Iterator[Note]:
         yield "error", f"{more} further edge nodes have no session", look(facts)
     if not without_controller and not without_session:
         yield "ok", f"all {len(edges)} edge nodes have a session"
-
-
-def is_edge(node: Object) -> bool:
-    return EDGE_LABEL in (node["metadata"].get("labels") or {})
 
 
 def nodes_served(

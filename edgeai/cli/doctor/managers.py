@@ -5,7 +5,8 @@ from typing import Final
 
 from edgeai.api.objects import label_of
 from edgeai.api.resources import DEPLOYMENTS, PODS, Object
-from edgeai.cli.doctor.facts import Facts
+from edgeai.api.status import condition_of
+from edgeai.cli.doctor.facts import MANAGER, NAME_LABEL, Facts, part_of
 from edgeai.cli.doctor.finding import (
     INSTALL,
     Level,
@@ -16,7 +17,6 @@ from edgeai.cli.doctor.finding import (
     pod_problem,
     some,
 )
-from edgeai.cli.doctor.parts import MANAGER, NAME_LABEL, part_of
 from edgeai.kube.errors import Forbidden
 from edgeai.kube.remedies import UPGRADE
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
@@ -54,9 +54,8 @@ def managers(facts: Facts) -> Iterator[Note]:
 
 def _refused(deployment: Object) -> str:
     """Why the API server takes no pod of the Deployment, such as a quota; "" where it does."""
-    conditions = (deployment.get("status") or {}).get("conditions") or ()
-    failures = (condition for condition in conditions if condition.get("type") == "ReplicaFailure")
-    return next((str(failure.get("message") or failure.get("reason")) for failure in failures), "")
+    failure = condition_of(deployment, "ReplicaFailure")
+    return str(failure.get("message") or failure.get("reason") or "")
 
 
 def leader(facts: Facts) -> Iterator[Note]:

@@ -1,5 +1,6 @@
 """The commands about jobs: `edgeai get`, `describe`, `logs`, `submit`, `scale` and others."""
 
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -11,14 +12,7 @@ import typer
 from edgeai import times
 from edgeai.cli import options
 from edgeai.cli.jobs import completion
-from edgeai.cli.options import (
-    Cluster,
-    Job,
-    ObjectOutput,
-    ObjectOutputOption,
-    Output,
-    OutputOption,
-)
+from edgeai.cli.options import Cluster, Job, ObjectOutput, ObjectOutputOption, Output, OutputOption
 from edgeai.errors import EdgeAIError
 from edgeai.text import printable
 
@@ -27,14 +21,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from edgeai.client import AsyncClient, LogLine
-    from edgeai.client.asynchronous import AnyResource
+    from edgeai.client.objects import AnyResource
 
+_DURATION: Final = re.compile("([0-9]{1,6})([smh])")
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     for command in (get, describe, logs, submit, wait, suspend, resume, scale, delete):
         app.command(command.__name__)(options.in_cluster(command))
     app.command("list", hidden=True)(options.in_cluster(get))
@@ -58,8 +52,8 @@ def get(
     """List jobs, or the objects of one kind: phase, progress and what they wait for."""
     from edgeai.cli.jobs import listing
 
-    named = listing.is_named(words or [])
-    if named and all_namespaces:
+    is_alone = listing.is_name(words or [])
+    if is_alone and all_namespaces:
         raise typer.BadParameter("-A lists a kind, and does not find a name; leave out one of both")
 
     async def read() -> Any:
@@ -73,7 +67,7 @@ def get(
         )
         options.console().print(table, crop=False)
     else:
-        _print(objects, output, is_alone=named)
+        _print(objects, output, is_alone=is_alone)
 
 
 def describe(cluster: Cluster, job: Job, output: OutputOption = Output.TABLE) -> None:
@@ -85,14 +79,14 @@ def describe(cluster: Cluster, job: Job, output: OutputOption = Output.TABLE) ->
 
     now = times.utc_now()
 
-    async def told() -> Any:
+    async def read() -> Any:
         async with await cluster.client() as client:
             resource = await find(client, options.job_of(job))
-            pods = await pods_of(client.kube, resource.DEFINITION, resource.object)
+            pods = await pods_of(client.kube, resource)
             state = await state_with_logs(client.kube, resource.object, pods, now)
             return described(resource, state, pods, now)
 
-    description = options.run(told())
+    description = options.run(read())
     if output is Output.JSON:
         options.print_json(description)
     else:
@@ -180,11 +174,9 @@ def _explain_silence(name: str, worker: str, *, is_part: bool) -> None:
 def _seconds(duration: str) -> int | None:
     if not duration:
         return None
-    number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
-    is_number = number.isascii() and number.isdecimal() and len(number) < 7
-    if unit is None or not is_number or int(number) == 0:
+    if not (match := _DURATION.fullmatch(duration)) or not int(match[1]):
         raise typer.BadParameter(f"--since {duration!r} is no time; write it as 30s, 10m or 2h")
-    return int(number) * unit
+    return int(match[1]) * _UNITS_S[match[2]]
 
 
 def _coloured(line: "LogLine", has_time: bool) -> "Text":
@@ -259,11 +251,10 @@ def wait(
     from edgeai.client.state import state_of
     from edgeai.client.waiting import DELETED, END
 
-    async def run(client: "AsyncClient", object_: "AnyResource") -> "AnyResource":
-        return await client.wait(object_, condition, timeout_s=timeout_s)
-
     try:
-        object_ = _changed(cluster, job, run)
+        object_ = _changed(
+            cluster, job, lambda client, one: client.wait(one, condition, timeout_s=timeout_s)
+        )
     except JobNotFound as error:
         if condition != DELETED or isinstance(error, AmbiguousName):
             raise
@@ -303,25 +294,21 @@ def scale(
 
 def delete(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
     """Delete a job, or another object. Its workers go with it."""
-
-    async def run(client: "AsyncClient", object_: "AnyResource") -> "AnyResource":
-        await client.delete(object_)
-        return object_
-
-    _tell(_changed(cluster, job, run), "deleted", output)
+    _tell(_changed(cluster, job, lambda client, one: client.delete(one)), "deleted", output)
 
 
 def _changed(
     cluster: Cluster,
     job: list[str],
-    change: Callable[["AsyncClient", "AnyResource"], Awaitable["AnyResource"]],
+    change: Callable[["AsyncClient", "AnyResource"], Awaitable["AnyResource | None"]],
 ) -> "AnyResource":
-    """The object that the words mean, after the change."""
+    """The object that the words mean, after the change, which may be its end."""
     from edgeai.cli.jobs.finding import find
 
     async def run() -> "AnyResource":
         async with await cluster.client() as client:
-            return await change(client, await find(client, options.job_of(job)))
+            object_ = await find(client, options.job_of(job))
+            return await change(client, object_) or object_
 
     return options.run(run())
 
@@ -342,6 +329,5 @@ def _print(
             typer.echo(f"{one.DEFINITION.singular}.{one.type.group}/{one.name}")
         return
     items = [one.object for one in objects]
-    listed = {"apiVersion": "v1", "kind": "List", "items": items}
     show = options.print_json if output is ObjectOutput.JSON else options.print_yaml
-    show(items[0] if is_alone else listed)
+    show(items[0] if is_alone else {"apiVersion": "v1", "kind": "List", "items": items})

@@ -49,9 +49,8 @@ def _answer(
     from edgeai.cli.options import Cluster
 
     async def ask() -> Iterable[str]:
-        given = {key: context.params.get(key) for key in Cluster._fields}
-        default = Cluster(default_state_dir(), None, "", "")
-        cluster = default._replace(**{key: value for key, value in given.items() if value})
+        values = {key: value for key in Cluster._fields if (value := context.params.get(key))}
+        cluster = Cluster(default_state_dir(), None, "", "")._replace(**values)
         async with asyncio.timeout(DEADLINE_S), await cluster.client() as client:
             return await question(client, _typed(context))
 
@@ -62,11 +61,10 @@ def _answer(
 
 async def _names(client: "AsyncClient", typed: list[str]) -> Iterable[str]:
     from edgeai.cli.jobs.finding import names
-    from edgeai.client.objects import CLASSES, types_of
+    from edgeai.client.objects import JOB_TYPES
     from edgeai.client.words import types_named
 
-    jobs = [class_ for class_ in CLASSES if class_.DEFINITION.has_workers]
-    types = types_named(typed[0], "KIND") if typed else types_of(jobs)
+    types = types_named(typed[0], "KIND") if typed else JOB_TYPES
     return await names(client, types) if len(typed) < 2 else ()
 
 
@@ -76,5 +74,5 @@ async def _workers(client: "AsyncClient", typed: list[str]) -> Iterable[str]:
     from edgeai.client.pods import pods_of
 
     job = await find(client, "/".join(typed))
-    pods = await pods_of(client.kube, job.DEFINITION, job.object)
+    pods = await pods_of(client.kube, job)
     return {word for pod in pods for word in worker_words(pod)}

@@ -3,15 +3,16 @@
 import asyncio
 import difflib
 from collections.abc import Iterable
+from typing import TypeVar
 
-from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
 from edgeai.api.resources import ObjectRef, ResourceType
-from edgeai.client.asynchronous import AnyResource, AsyncClient
+from edgeai.client.asynchronous import AsyncClient
 from edgeai.client.errors import AmbiguousName, JobNotFound
+from edgeai.client.objects import AnyResource
 from edgeai.client.words import parse_job, resource
 from edgeai.kube.errors import Forbidden, NotFound
 
-_LATER_KINDS = ("Dataset", "Model", SCALE_OUTS.kind, SCALE_INS.kind)
+T = TypeVar("T")
 
 
 async def find(client: AsyncClient, text: str) -> AnyResource:
@@ -24,14 +25,8 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
     types, name = parse_job(text)
     refs = [ObjectRef(type_, client.namespace, name) for type_ in types]
     answers = await asyncio.gather(*map(client.kube.get, refs), return_exceptions=True)
-    resources = [resource(answer) for answer in answers if not isinstance(answer, BaseException)]
-    failures = [answer for answer in answers if isinstance(answer, BaseException)]
-    for failure in failures:
-        if not isinstance(failure, NotFound | Forbidden):
-            raise failure
-    jobs = [
-        candidate for candidate in resources if candidate.type.kind not in _LATER_KINDS
-    ] or resources
+    resources = [resource(answer) for answer in successes(answers)]
+    jobs = [one for one in resources if one.DEFINITION.has_workers] or resources
     if len(jobs) > 1:
         references = " or ".join(
             f"{job.DEFINITION.singular}.{job.type.group}/{name}" for job in jobs
@@ -39,9 +34,9 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
         raise AmbiguousName(f"JOB {name!r} names several objects; write {references}")
     if jobs:
         return jobs[0]
-    for failure in failures:
-        if isinstance(failure, Forbidden):
-            raise failure
+    for answer in answers:
+        if isinstance(answer, Forbidden):
+            raise answer
     where = f"namespace {client.namespace}"
     near = difflib.get_close_matches(name, await names(client, types), n=3)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
@@ -58,11 +53,13 @@ async def names(client: AsyncClient, types: Iterable[ResourceType]) -> list[str]
     lists = (
         client.kube.list(type_, namespace=client.namespace, metadata_only=True) for type_ in types
     )
-    found = set()
-    for answer in await asyncio.gather(*lists, return_exceptions=True):
-        if isinstance(answer, Forbidden | NotFound):
-            continue
-        if isinstance(answer, BaseException):
+    listings = successes(await asyncio.gather(*lists, return_exceptions=True))
+    return sorted({str(item["metadata"]["name"]) for one in listings for item in one.items})
+
+
+def successes(answers: Iterable[T | BaseException]) -> list[T]:
+    """Without what is not there, and what the caller may not read. Raises: any other failure"""
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, Forbidden | NotFound):
             raise answer
-        found |= {str(item["metadata"]["name"]) for item in answer.items}
-    return sorted(found)
+    return [answer for answer in answers if not isinstance(answer, BaseException)]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from edgeai.api.resources import Object
 from edgeai.cli.status import age_text, table
-from edgeai.client.asynchronous import AnyResource
+from edgeai.client.objects import AnyResource
 from edgeai.client.pods import Worker, workers_of
 from edgeai.client.state import Condition, State, conditions_of
 from edgeai.faults.faults import Fault

@@ -10,10 +10,11 @@ import msgspec
 import yaml
 
 from edgeai.api.resources import Object
-from edgeai.client.asynchronous import AnyResource, AsyncClient
+from edgeai.client.asynchronous import AsyncClient
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
+from edgeai.client.objects import AnyResource
 from edgeai.client.state import State, state_of
-from edgeai.client.waiting import wait_for
+from edgeai.client.waiting import END, check_of, wait_for
 from edgeai.client.words import DATA, check_document, resource, type_of_document
 from edgeai.faults.faults import summary
 from edgeai.kube import errors
@@ -90,8 +91,14 @@ async def submit(
     for document in documents:
         try:
             applied = await client.apply_document(document, is_forced=is_forced)
-        except errors.Conflict as error:
-            raise _with_remedy(error) from error
+        except errors.Conflict as error:  # somebody else, as `kubectl apply`, manages a field
+            raise errors.Conflict(
+                *(error.verb, error.target),
+                code=error.code,
+                reason=error.reason,
+                message=" ".join(error.message.split()),
+                remedy="leave these fields out of the file, or take them over with --force",
+            ) from error
         if type_of_document(applied) in DATA:
             metadata = applied["metadata"]
             tell(f"{applied['kind']} {metadata['namespace']}/{metadata['name']}: applied")
@@ -100,14 +107,6 @@ async def submit(
         tell(f"{one}: applied")
         objects.append(one)
     return objects
-
-
-def _with_remedy(error: errors.Conflict) -> errors.Conflict:
-    """Somebody else, for example `kubectl apply`, manages a field of the object."""
-    remedy = "leave these fields out of the file, or take them over with --force"
-    verb, target, code, reason = error.verb, error.target, error.code, error.reason
-    text = " ".join(error.message.split())
-    return errors.Conflict(verb, target, code=code, reason=reason, message=text, remedy=remedy)
 
 
 async def wait_for_all(
@@ -146,10 +145,7 @@ async def _wait(
 
     try:
         await wait_for(
-            client.kube,
-            one.ref,
-            "a result",
-            lambda object_: bool(state_of(object_).result),
+            *(client.kube, one.ref, "a result", check_of(END)),
             timeout_s=timeout_s,
             uid=one.uid,
             on_change=changed,

@@ -2,8 +2,7 @@
 
 The demo starts a local cluster with a GlobalManager and applies the PyTorchJob of
 distributed_training.yaml. While the demo shows the loss and the replicas, it kills one worker.
-Then all replicas restart together and continue from the last checkpoint. Before it prints its
-outcome, the demo stops everything that it started.
+Then all replicas restart together and continue from the last checkpoint.
 
 PyTorch is not part of edgeai. The demo runs the job with another Python that has PyTorch.
 """
@@ -18,7 +17,6 @@ from typing import Final
 
 import msgspec
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from edgeai.cli import runtimes
@@ -39,8 +37,6 @@ PAUSE_S: Final = 0.4  # after each epoch, slow enough for a user to watch
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the demo has found."""
-
     world_size: int
     """Number of processes."""
     steps: int
@@ -114,8 +110,7 @@ def _story(on: Stage, *, python: Path) -> Outcome:
     seconds = time.monotonic() - created_s
     result = stage.result(running.api, object_, MASTER)
     on.detail(stage.as_the_api_holds_it(object_, without=("conditions",)))
-    stage.delete(on, running.api, objects)
-    stage.end(on, running)
+    stage.end(on, running, objects)
     return Outcome(
         world_size=result["world_size"],
         steps=result["step"],
@@ -147,24 +142,20 @@ class _Training:
         return Look(
             self._view(object_, pods),
             progress=(object_.get("status"), self._last, [pod["status"] for pod in pods]),
-            has_ended=phase_of(object_.get("status")) in ("Succeeded", "Failed"),
         )
 
     def _view(self, object_: Object, pods: list[Object]) -> Group:
+        losses = [self._losses[epoch] for epoch in sorted(self._losses)]
         head = Text.assemble(
             ("PyTorchJob: ", "cyan"),
             f"{phase_of(object_.get('status')):<10} processes {self._last.get('world_size', '-')}"
-            f"  step {self._last.get('step', '-')}  loss {self._last_loss()}",
+            f"  step {self._last.get('step', '-')}  loss {next(reversed(losses), '-')}",
         )
-        top = max(self._losses.values(), default=1.0)
-        course = [self._losses[epoch] / top for epoch in sorted(self._losses)]
-        table = Table("REPLICA", "NODE", "PHASE", "ATTEMPT", box=None)
-        for pod in pods:
-            attempt = (pod["metadata"].get("annotations") or {}).get("edgeai.io/attempt", "0")
-            phase = (pod.get("status") or {}).get("phase", "-")
-            table.add_row(pod["metadata"]["name"], pod["spec"].get("nodeName", "-"), phase, attempt)
+        course = [loss / max(losses) for loss in losses]
         note = Text(f"{VICTIM} was killed" if self._is_killed else "", style="red")
+        table = stage.pods_table(pods, "ATTEMPT", _attempt)
         return Group(head, Text(stage.bars(course), style="green"), note, table)
 
-    def _last_loss(self) -> str:
-        return str(self._losses[max(self._losses)]) if self._losses else "-"
+
+def _attempt(pod: Object) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get("edgeai.io/attempt", "0"))

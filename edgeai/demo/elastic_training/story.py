@@ -2,8 +2,7 @@
 
 The demo starts a local cluster with a GlobalManager and applies the TrainingJob of
 elastic_training.yaml. While the demo shows the workers and the accuracy, it applies a ScaleOut,
-kills a worker, and applies a ScaleIn that names a worker. The training goes on all the time. Before
-it prints its outcome, the demo stops everything that it started.
+kills a worker, and applies a ScaleIn that names a worker. The training goes on all the time.
 """
 
 import os
@@ -14,12 +13,10 @@ from typing import Final
 
 import msgspec
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
-from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.distributed_training import data
 from edgeai.demo.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement, rendered
@@ -37,8 +34,6 @@ STEPS_BETWEEN: Final = 20  # before the first change and between two
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the demo has found."""
-
     workers_over_time: list[int]
     """How many workers took part, one after the other."""
     steps: int
@@ -48,12 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How many workers were lost without a word."""
 
 
-def run(output: Output, *, verbose: bool) -> int:
-    """Run the demo. Returns: exit status, see stage.perform"""
-    return stage.perform(_story, output, verbose=verbose)
-
-
-def _story(on: Stage) -> Outcome:
+def story(on: Stage) -> Outcome:
     on.console.print(
         "[bold]Elastic training[/]: workers come, one is killed and one "
         "leaves, and the training goes on"
@@ -65,8 +55,7 @@ def _story(on: Stage) -> Outcome:
     object_ = stage.watch(on, running.api, objects, training.look)
     outcome = training.outcome(object_)
     on.detail(stage.as_the_api_holds_it(object_, without=("conditions",)))
-    stage.delete(on, running.api, objects)
-    stage.end(on, running)
+    stage.end(on, running, objects)
     return outcome
 
 
@@ -91,7 +80,6 @@ class _Training:
         return Look(
             self._view(object_, pods),
             progress=(object_.get("status"), self._events[-1:], [pod["status"] for pod in pods]),
-            has_ended=phase_of(object_.get("status")) in ("Succeeded", "Failed"),
         )
 
     def outcome(self, object_: Object) -> Outcome:
@@ -167,11 +155,11 @@ class _Training:
         )
         course = [event["accuracy"] for event in self._events if event["event"] == "progress"]
         sizes = " → ".join(map(str, self._sizes()))
-        table = Table("POD", "NODE", "PHASE", "IN THE LIST OF HOSTS", box=None)
         hosts = (object_.get("status") or {}).get("currentWorkers") or []
-        for pod in pods:
-            name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase", "-")
-            node = pod["spec"].get("nodeName", "-")
-            table.add_row(name, node, phase, "yes" if name in hosts else "")
+
+        def is_host(pod: Object) -> str:
+            return "yes" if pod["metadata"]["name"] in hosts else ""
+
+        table = stage.pods_table(pods, "IN THE LIST OF HOSTS", is_host)
         bars = Text(stage.bars(course[-60:]), style="green")
         return Group(head, bars, Text(f"workers over time: {sizes}"), table)

@@ -3,12 +3,10 @@
 The demo starts a local cluster with a GlobalManager and three LocalControllers, and applies
 federated_learning.yaml. While the demo shows the rounds of the job, it kills one
 trainer and cuts the network of another edge. At the end the demo compares the models of each edge
-alone, the federated model and a centralised model. Before it prints its outcome, the demo stops
-everything that it started.
+alone, the federated model and a centralised model.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +16,6 @@ from rich.text import Text
 
 from edgeai.cli import system
 from edgeai.cli.api import Api, Object
-from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.digits import CLASSES
 from edgeai.demo.faults import EdgeLine, Fault, Status, cut, kill, round_of
@@ -52,16 +49,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the trainers reached the aggregator: direct, relay."""
 
 
-def run(output: Output, *, verbose: bool, isolated_edges: bool) -> int:
-    """Run the demo. Returns: exit status, see stage.perform
-
-    Args:
-        isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
-    """
-    return stage.perform(partial(_story, isolated_edges=isolated_edges), output, verbose=verbose)
-
-
-def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
+def story(on: Stage, *, isolated_edges: bool) -> Outcome:
+    """Args: isolated_edges: they reach the edge port of the GlobalManager and nothing else"""
     on.console.print(
         "[bold]Federated learning[/]: three edges learn ten digits "
         "together, and no image leaves its edge"
@@ -89,8 +78,7 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
         figures = compare(parts, model_file(on.files))
         on.detail(stage.as_the_api_holds_it(object_, without=("workers", "conditions")))
         on.console.print(comparison(figures, parts))
-        stage.delete(on, running.api, job)
-        stage.end(on, running)
+        stage.end(on, running, job)
     return Outcome(
         rounds=object_["status"]["round"],
         bytes_per_round=_bytes_per_round(object_["status"]),
@@ -113,10 +101,10 @@ def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:
         gone_after_seconds=GONE_AFTER_S,
         training_seconds=TRAINING_S,
     )
-    *others, job = objects(placement)
+    manifests = objects(placement)
     if line is not None:
-        line.lay_to(job["spec"]["trainingWorkers"][CUT_OFF])
-    return [*others, job]
+        line.lay_to(manifests[-1]["spec"]["trainingWorkers"][CUT_OFF])
+    return manifests
 
 
 class _Course:
@@ -161,20 +149,15 @@ def _watch(on: Stage, api: Api, job: Object, faults: Sequence[Fault]) -> Object:
         course.note(status)
         for fault in faults:
             fault.tell(status)
-        has_ended = status.get("phase") in ("Succeeded", "Failed")
-        return Look(_view(status, course, faults), progress=status, has_ended=has_ended)
+        return Look(_view(status, course, faults), progress=status)
 
     object_ = stage.watch(on, api, job, look)
-    _require_good_end(object_["status"], faults)
-    return object_
-
-
-def _require_good_end(status: Status, faults: Sequence[Fault]) -> None:
-    if status["phase"] != "Succeeded":
-        raise DemoFailed(f"the job failed: {status.get('conditions')}")
+    if object_["status"]["phase"] != "Succeeded":
+        raise DemoFailed(f"the job failed: {object_['status'].get('conditions')}")
     for fault in faults:
         if not fault.is_recovered:
             raise DemoFailed(f"{fault.worker} did not come back: {fault.state}")
+    return object_
 
 
 def _view(status: Status, course: _Course, faults: Sequence[Fault]) -> Group:
@@ -203,10 +186,7 @@ def _figures(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def images(parts: Mapping[str, Part]) -> Table:
     """A table with the number of images of each digit that each edge trains with."""
-    table = Table(title="images to train with, by digit")
-    table.add_column("")
-    for digit in range(CLASSES):
-        table.add_column(str(digit), justify="right")
+    table = stage.comparison_table("images to train with, by digit", *map(str, range(CLASSES)))
     for edge, part in parts.items():
         counts = [int((part.train.labels == digit).sum()) for digit in range(CLASSES)]
         most = max(counts) / 2
@@ -220,15 +200,11 @@ def comparison(figures: Figures, parts: Mapping[str, Part]) -> Table:
     that has learned from the images of all edges.
     """
     held_out = sum(len(part.held_out) for part in parts.values())
-    table = Table(
-        title="why it is worth it",
+    table = stage.comparison_table(
+        *("why it is worth it", "images", "accuracy", "images leave the edge"),
         caption=f"measured on all {held_out} held-out images; "
         "every model learned with the same number of passes over its own images",
     )
-    table.add_column("")
-    table.add_column("images", justify="right")
-    table.add_column("accuracy", justify="right")
-    table.add_column("images leave the edge", justify="right")
     for (edge, part), accuracy in zip(parts.items(), figures.local_accuracy, strict=True):
         table.add_row(f"{edge} alone", str(len(part.train)), f"{accuracy:.1%}", "none")
     everything = str(sum(len(part.train) for part in parts.values()))

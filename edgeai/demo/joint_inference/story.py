@@ -3,12 +3,10 @@
 The demo starts a local cluster with a GlobalManager and two LocalControllers, trains both models
 and applies joint_inference.yaml. The demo shows the progress of the edge
 worker. At the end the demo compares the edge model alone, joint inference and the cloud model
-alone, and shows the CR from the API. Before it prints its outcome, the demo stops everything
-that it started, unless `keep` is set.
+alone, and shows the CR from the API.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +17,6 @@ from rich.table import Table
 from edgeai.cli import system
 from edgeai.cli.api import Api, Object, path_of, wait_until
 from edgeai.cli.environment import Environment
-from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.joint_inference import train
 from edgeai.demo.joint_inference.manifests import Placement, objects
@@ -46,18 +43,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """How the edge worker reached the cloud worker: direct, relay."""
 
 
-def run(output: Output, *, verbose: bool, keep: bool, isolated_edges: bool) -> int:
-    """Run the demo. Returns: exit status, see stage.perform
-
-    Args:
-        isolated_edges: the edges reach the edge port of the GlobalManager and nothing else
-    """
-    return stage.perform(
-        partial(_story, isolated_edges=isolated_edges), output, keep=keep, verbose=verbose
-    )
-
-
-def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
+def story(on: Stage, *, isolated_edges: bool) -> Outcome:
+    """Args: isolated_edges: they reach the edge port of the GlobalManager and nothing else"""
     console = on.console
     console.print(
         "[bold]Joint inference[/]: a small model at the edge, a large one in "
@@ -72,14 +59,12 @@ def _story(on: Stage, *, isolated_edges: bool) -> Outcome:
     object_ = _wait_for_count(running.api, service, result["worker_upload_count"])
     on.detail(stage.as_the_api_holds_it(object_))
     console.print(comparison(result))
-    stage.delete(on, running.api, service)
-    stage.end(on, running)
-    told_by_status = {
-        "status_upload_count": object_["status"]["uploadCount"],
-        "transports": stage.transports_of(object_),
-    }
-    others = {field: result[field] for field in Outcome.__struct_fields__ if field in result}
-    return Outcome(**told_by_status, **others)
+    stage.end(on, running, service)
+    return Outcome(
+        status_upload_count=object_["status"]["uploadCount"],
+        transports=stage.transports_of(object_),
+        **{field: result[field] for field in Outcome.__struct_fields__ if field in result},
+    )
 
 
 def _manifests(files: train.Files) -> list[Object]:
@@ -176,14 +161,11 @@ def _wait_for_count(api: Api, service: Object, uploaded: int) -> Object:
 
 def comparison(result: dict[str, Any]) -> Table:
     """A table that compares the edge model alone, joint inference and the cloud model alone."""
-    table = Table(
-        title="why it is worth it",
+    table = stage.comparison_table(
+        *("why it is worth it", "accuracy", "mean latency", "p95 latency", "uploaded"),
         caption=f"{result['samples']} held-out images; the cloud worker adds "
         f"{result['simulated_cloud_latency_ms']:g} ms to each answer, for the way to a real cloud",
     )
-    table.add_column("")
-    for name in ("accuracy", "mean latency", "p95 latency", "uploaded"):
-        table.add_column(name, justify="right")
     uploads = {"edge": 0.0, "joint": result["upload_ratio"], "cloud": 1.0}
     for name, label in (("edge", "edge only"), ("joint", "joint"), ("cloud", "cloud only")):
         latency = result["latency_ms"][name]

@@ -8,7 +8,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from edgeai.api import actions
 from edgeai.api.definitions import Definition
@@ -31,32 +31,14 @@ MESSAGES: Final = {
     "delete": "Deleted, with all that belongs to it.",
 }
 """Action -> what the next page says."""
-_ANSWERS: Final = (
-    *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
-    *(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-)
+_ANSWERS: Final = (401, 403, 404, 409)
 
 
-class CallersApi(Protocol):
-    """Requests with a caller's token. All raise RequestError."""
+class CallersApi:
+    """Requests with a caller's token. All raise RequestError.
 
-    async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None: ...
-
-    async def delete(self, token: str, ref: ObjectRef, uid: Uid) -> None: ...
-
-    async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
-        """At most `limit` Events about the object."""
-
-    def log_lines(
-        self, token: str, pod: ObjectRef, *, container: str, tail: int, is_previous: bool
-    ) -> AsyncGenerator[bytes, None]:
-        """The newest lines of a container's log, each with its time, and those that come; of a
-        previous run only the former.
-        """
-
-
-class KubeCallersApi:
-    """Args: client: a client for callers, without credentials of its own"""
+    Args: client: a client for callers, without credentials of its own
+    """
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -70,7 +52,9 @@ class KubeCallersApi:
             await self._client.bearing(token).delete(ref, uid=uid)
 
     async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
-        selector = f"involvedObject.uid={_escaped(uid)}"
+        """At most `limit` Events about the object."""
+        escaped_uid = re.sub(r"([\\,=])", r"\\\1", uid)
+        selector = f"involvedObject.uid={escaped_uid}"
         with _told():
             return await self._client.bearing(token).beginning(
                 EVENTS, namespace=namespace, field_selector=selector, limit=limit
@@ -79,6 +63,9 @@ class KubeCallersApi:
     async def log_lines(
         self, token: str, pod: ObjectRef, *, container: str, tail: int, is_previous: bool
     ) -> AsyncGenerator[bytes, None]:
+        """The newest lines of a container's log, each with its time, and those that come; of a
+        previous run only the former.
+        """
         client = self._client.bearing(token)
         lines = client.log_lines(
             pod, container=container, follow=not is_previous, tail=tail, is_previous=is_previous
@@ -102,11 +89,6 @@ def _told() -> Iterator[None]:
         raise RequestError(status, str(error)) from error
     except Overloaded as error:
         raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error)) from error
-
-
-def _escaped(value: str) -> str:
-    """A value of a field selector."""
-    return re.sub(r"([\\,=])", r"\\\1", value)
 
 
 class Choices(NamedTuple):
@@ -161,13 +143,6 @@ def patch_of(action: str, definition: Definition, uid: Uid, form: Mapping[str, A
     except actions.NotPossible as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
     raise RequestError(HTTPStatus.BAD_REQUEST, f"a {definition.name} has no action {action}")
-
-
-def check_name(form: Mapping[str, Any], name: str) -> None:
-    """Raises: RequestError unless the caller has typed the name of the job"""
-    if form.get("name") != name:
-        problem = f"type the name of the job, {name}, to delete the job"
-        raise RequestError(HTTPStatus.BAD_REQUEST, problem)
 
 
 def _replicas(text: str) -> int:

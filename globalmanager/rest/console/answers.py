@@ -80,10 +80,3 @@ async def send_file(request: web.Request) -> web.StreamResponse:
     if file is None:
         raise RequestError(HTTPStatus.NOT_FOUND, f"{name[:64]!r}: no such file")
     return web.Response(body=file.body, content_type=file.content_type, headers=_KEPT)
-
-
-async def refuse_unknown(request: web.Request) -> web.StreamResponse:
-    """No page has this address. Programs get JSON, as from all of REST."""
-    if "text/html" not in request.headers.get("Accept", ""):
-        raise web.HTTPNotFound
-    raise RequestError(HTTPStatus.NOT_FOUND, f"{request.path[:200]}: no such page")

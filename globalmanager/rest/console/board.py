@@ -92,8 +92,12 @@ class JobRow(NamedTuple):
     """(kind, name) of the objects beside it that its spec names."""
 
     @property
+    def ref(self) -> ObjectRef:
+        return ObjectRef(self.type, self.namespace, self.name)
+
+    @property
     def path(self) -> str:
-        return path_of(ObjectRef(self.type, self.namespace, self.name))
+        return path_of(self.ref)
 
 
 class NodeRow(NamedTuple):
@@ -121,7 +125,6 @@ class NodeRow(NamedTuple):
 
     @property
     def contact(self) -> tuple[str, Tone]:
-        """In a word."""
         is_expected = self.since is not None or self.is_edge
         return contact_of(is_connected=self.connected, is_expected=is_expected)
 
@@ -229,8 +232,9 @@ class Board:
 
     def _rows_of(self, type_: ResourceType, namespace: str) -> list[JobRow]:
         rows = [self._row(type_, object_) for object_ in self._cache.list(str(type_), namespace)]
-        if self._computed > MAX_COMPUTED:
-            self._forget_gone()
+        if self._computed > MAX_COMPUTED:  # forget the rows of jobs that are gone
+            self._rows = {ref: row for ref, row in self._rows.items() if self._cache.get(ref)}
+            self._computed = 0
         return rows
 
     def _row(self, type_: ResourceType, object_: Object) -> JobRow:
@@ -244,15 +248,13 @@ class Board:
             self._computed += 1
         return entry[1]
 
-    def _forget_gone(self) -> None:
-        """Forget the rows of jobs that are gone."""
-        self._rows = {ref: row for ref, row in self._rows.items() if self._cache.get(ref)}
-        self._computed = 0
-
     # ---- nodes ----
 
-    def nodes(self, sight: Sight) -> list[NodeRow]:
-        """By site and name. Empty when the caller may not list nodes."""
+    def nodes(self, sight: Sight, name: NodeName | None = None) -> list[NodeRow]:
+        """By site and name. Empty when the caller may not list nodes.
+
+        Args: name: only the row of this node
+        """
         if not sight.nodes:
             return []
         live = {info.node: info for info in self._sessions.snapshot()}
@@ -260,22 +262,14 @@ class Board:
         contacts = self._contacts.by_node()
         names = nodes_by_name.keys() | contacts.keys()
         rows = [
-            self._node_row(name, nodes_by_name.get(name), contacts.get(name), live.get(name), sight)
-            for name in names
+            self._node_row(one, nodes_by_name.get(one), contacts.get(one), live.get(one), sight)
+            for one in (names if name is None else names & {name})
         ]
         rows.sort(key=attrgetter("site", "name"))
         return rows
 
     def node(self, sight: Sight, name: NodeName) -> NodeRow | None:
-        """One row of `nodes`, without the others."""
-        row = next((node for node in self._cache.nodes() if node["metadata"]["name"] == name), None)
-        contact = self._contacts.by_node().get(name)
-        if not sight.nodes or (row is None and contact is None):
-            return None
-        info = next(
-            (session for session in self._sessions.snapshot() if session.node == name), None
-        )
-        return self._node_row(name, row, contact, info, sight)
+        return next(iter(self.nodes(sight, name)), None)
 
     def pods_on(self, sight: Sight, name: NodeName) -> list[tuple[Object, JobRow | None]]:
         """The pods on a node with their jobs, where a job itself is their controller."""

@@ -3,17 +3,16 @@
 Pure and total: a status may be whatever another release, or somebody else, has written.
 """
 
-import math
 import zlib
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
-from edgeai.api.pod_state import container_states, telling_states
+from edgeai.api.pod_state import container_states, node_of, phase_of, telling_states
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping, mappings
 from edgeai.faults.remedies import is_good
-from edgeai.faults.summary import CURVES, conditions_of
+from edgeai.faults.summary import CURVES, change_of, conditions_of, number_of
 from edgeai.faults.tones import Tone, tone_of
 from globalmanager.rest.console.board import path_of
 from globalmanager.rest.console.recent import POINTS, Curve
@@ -25,18 +24,15 @@ MAX_MOMENTS: Final = 60  # of a timeline
 MAX_ENTRIES: Final = 40  # of a map of a node
 _RESOURCES: Final = {"cpu": "CPUs", "memory": "Memory", "nvidia.com/gpu": "GPUs", "pods": "Pods"}
 _GIB: Final = {"Ki": 1 << 20, "Mi": 1 << 10, "Gi": 1}  # of each unit in one GiB
-_SCALED: Final = {"ScaleOut": ("toAdd", "+"), "ScaleIn": ("toDelete", "-")}
 
 
 def pod_row(pod: Object) -> dict[str, Any]:
     status = mapping(pod.get("status"))
-    containers = mappings(status.get("containerStatuses"))
-    inits = mappings(status.get("initContainerStatuses"))
     return {
         "name": str(pod["metadata"]["name"]),
-        "node": word(mapping(pod.get("spec")).get("nodeName") or ""),
-        "phase": word(status.get("phase") or "Pending"),
-        "restarts": sum(_count(entry.get("restartCount")) for entry in (*inits, *containers)),
+        "node": word(node_of(pod)),
+        "phase": word(phase_of(pod)),
+        "restarts": sum(_count(entry.get("restartCount")) for entry in container_states(pod)),
         "why": _why(status, telling_states(pod)),
         "since": word(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
     }
@@ -109,7 +105,7 @@ def curve_by_round(job: Object) -> Curve | None:
         if isinstance(rounds, list) and isinstance(values, list):
             pairs = list(zip(rounds, values, strict=False))[-POINTS:]
             series[word(entry.get("key"))] = {
-                number: _number(value)
+                number: number_of(value)
                 for number, value in pairs
                 if type(number) is int and abs(number) <= 2**53
             }
@@ -120,14 +116,6 @@ def curve_by_round(job: Object) -> Curve | None:
     return Curve(
         now=0.0, times=[float(number) for number in times], series=by_key, is_by_round=True
     )
-
-
-def _number(text: Any) -> float | None:
-    try:
-        value = float(text)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return value if math.isfinite(value) else None
 
 
 def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -232,13 +220,9 @@ def _pod_moments(pod: Object) -> Iterable[dict[str, Any]]:
 def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
     """One step of a scale history: a ScaleOut or ScaleIn that the cluster still has."""
     status = mapping(scaler.get("status"))
-    field, sign = _SCALED.get(ref.type.kind, ("", ""))
-    change = mapping(mapping(scaler.get("spec")).get(field))
-    names = change.get("podNames")
-    count = len(names) if isinstance(names, list) else change.get("count")
     return {
         "path": path_of(ref),
-        "change": f"{sign}{count}" if type(count) is int else "",
+        "change": change_of(ref.type.kind, scaler),
         "phase": word(status.get("phase") or "waiting"),
         "message": str(status.get("message") or "")[:MAX_MESSAGE_CHARS],
         "began": word(status.get("startTime") or scaler["metadata"].get("creationTimestamp") or ""),

@@ -8,7 +8,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
 from common.logs import get_logger
@@ -16,31 +15,10 @@ from edgeai.api.resources import Object, ObjectRef
 from edgeai.errors import Overloaded
 from edgeai.ids import Uid
 from globalmanager.edge.identity.handshake import bearer_token
-from globalmanager.rest.access import Reading
-from globalmanager.rest.console import views
-from globalmanager.rest.console.actions import (
-    MESSAGES,
-    VERBS,
-    CallersApi,
-    Choices,
-    check_name,
-    check_size,
-    choices_of,
-    patch_of,
-)
-from globalmanager.rest.console.answers import (
-    DONE,
-    LOGIN,
-    done_action,
-    is_part,
-    is_stream,
-    job_path,
-    refuse_unknown,
-    scope,
-    see,
-    send_file,
-    to_login,
-)
+from globalmanager.rest.access import Reading, is_allowed
+from globalmanager.rest.console import actions, answers, views
+from globalmanager.rest.console.actions import CallersApi, Choices
+from globalmanager.rest.console.answers import LOGIN, is_part, is_stream, scope, see
 from globalmanager.rest.console.board import APART, Sight, path_of, section_of
 from globalmanager.rest.console.details import curve_by_round
 from globalmanager.rest.console.events import Events
@@ -51,8 +29,8 @@ from globalmanager.rest.console.past import Past
 from globalmanager.rest.console.recent import Recent
 from globalmanager.rest.console.theme import POLICY, theme
 from globalmanager.rest.console.visits import CALLER, VISIT, Visit, Visits
-from globalmanager.rest.errors import RequestError, answer_to
-from globalmanager.rest.routes import JSON, Handler, Route
+from globalmanager.rest.errors import RequestError, answer, answer_to
+from globalmanager.rest.routes import Handler, Route
 
 log = get_logger(__name__)
 
@@ -91,9 +69,7 @@ class Console:
         self._visits = visits
         self._reviews = visits.reviews
         self._logins = visits.logins
-        self._proxy = visits.proxy
         self._board = visits.board
-        self._kinds = visits.kinds
         self._callers_api = callers_api
         self._recent = recent
         self._past = past
@@ -112,7 +88,7 @@ class Console:
             self._route(f"{JOB_PATH}/logs", self._show_log),
             self._route(f"{JOB_PATH}/curve", self._send_curve),
             self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
-            self._route("/static/{name}", send_file),
+            self._route("/static/{name}", answers.send_file),
             self._route("/{unknown:.+}", self._refuse_unknown),
         )
 
@@ -125,7 +101,7 @@ class Console:
             response = await handler(request)
         except RequestError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
-                response = to_login(request)
+                response = answers.to_login(request)
                 self._logins.end(request, response)
             else:
                 response = self._problem(request, error)
@@ -137,7 +113,7 @@ class Console:
         content = {
             "title": error.status.phrase.capitalize(),
             "message": error.message,
-            "back": job_path(request),
+            "back": answers.job_path(request),
         }
         if is_part(request):
             text = theme().block("problem.html", "problem", **content)
@@ -157,7 +133,7 @@ class Console:
             "sight": None,
             "form_key": "",
             "live": "",
-            "message": MESSAGES.get(done_action(request), ""),
+            "message": actions.MESSAGES.get(answers.done_action(request), ""),
         }
         text = theme().page(template, **{**context, "version": self._version, **values})
         return web.Response(text=text, status=status, content_type="text/html")
@@ -172,15 +148,15 @@ class Console:
         if is_stream(request):
             return await self._follow(view, visit, request)
         page = view(self._board, visit.sight, _address(request))
-        actions = await self._actions(request, visit) if view is views.job else {}
+        offers = await self._offers(request, visit) if view is views.job else {}
         return self._html(
             request,
             page.template,
             title=page.title,
-            live=str(request.rel_url.without_query_params(DONE)),
+            live=str(request.rel_url.without_query_params(answers.DONE)),
             **self._of(visit),
             **page.values,
-            **actions,
+            **offers,
         )
 
     def _of(self, visit: Visit) -> dict[str, Any]:
@@ -198,7 +174,9 @@ class Console:
     async def _refuse_unknown(self, request: web.Request) -> web.StreamResponse:
         with contextlib.suppress(RequestError):
             await self._visits.of(request)  # so that the page has its navigation
-        return await refuse_unknown(request)
+        if "text/html" not in request.headers.get("Accept", ""):
+            raise web.HTTPNotFound  # programs get JSON, as from all of REST
+        raise RequestError(HTTPStatus.NOT_FOUND, f"{request.path[:200]}: no such page")
 
     async def _follow(
         self, view: views.View, visit: Visit, request: web.Request
@@ -289,27 +267,27 @@ class Console:
         curve = curve_by_round(job) or self._recent.curve(job)
         if self._past is not None and not curve.is_by_round:
             curve = await self._past.curve(visit.caller.tenant, ref, job)
-        return web.Response(body=msgspec.json.encode(curve), content_type=JSON)
+        return answer(curve)
 
     # ---- actions ----
 
-    async def _actions(self, request: web.Request, visit: Visit) -> dict[str, Any]:
+    async def _offers(self, request: web.Request, visit: Visit) -> dict[str, Any]:
         """What the page of a job offers to the caller."""
         ref, _ = self._job(request, visit.sight)
-        may = {
-            verb: await self._visits.may_change(
-                request, visit, Reading(verb, ref.type, ref.namespace, ref.name)
+        may = {}
+        for verb in ("patch", "delete"):
+            reading = Reading(verb, ref.type, ref.namespace, ref.name)
+            may[verb] = visit.session is not None and await is_allowed(  # else there is no token
+                self._reviews, request, visit.caller, reading
             )
-            for verb in ("patch", "delete")
-        }
         choices = self._choices(visit.sight, _address(request))
         return {"may": may, "choices": choices}
 
     def _choices(self, sight: Sight, address: views.PageAddress) -> Choices | None:
         """What the page of a job offers to whoever has the right. Raises: RequestError"""
         ref, object_ = views.job_of(self._board, sight, address)
-        kind = self._kinds.get(ref.type)
-        return None if kind is None else choices_of(kind.definition, object_)
+        kind = self._visits.kinds.get(ref.type)
+        return None if kind is None else actions.choices_of(kind.definition, object_)
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
@@ -320,8 +298,8 @@ class Console:
         self._logins.check_form(visit.session, str(form.get("form_key", "")))
         ref, job = self._job(request, visit.sight)
         action, uid = request.match_info["action"], Uid(str(form.get("uid", "")))
-        verb = VERBS.get(action)
-        kind = self._kinds.get(ref.type)
+        verb = actions.VERBS.get(action)
+        kind = self._visits.kinds.get(ref.type)
         if verb is None or kind is None or not uid:
             raise RequestError(HTTPStatus.NOT_FOUND, f"{action[:64]!r}: no such action")
         if uid != job["metadata"].get("uid"):
@@ -332,12 +310,15 @@ class Console:
         await self._reviews.check(request, visit.caller, reading)
         token = visit.session.token
         if action == "delete":
-            check_name(form, ref.name)
+            if form.get("name") != ref.name:
+                problem = f"type the name of the job, {ref.name}, to delete the job"
+                raise RequestError(HTTPStatus.BAD_REQUEST, problem)
             await self._callers_api.delete(token, ref, uid)
         else:
             if action == "scale":
-                check_size(kind.definition, job, form)
-            await self._callers_api.patch(token, ref, patch_of(action, kind.definition, uid, form))
+                actions.check_size(kind.definition, job, form)
+            patch = actions.patch_of(action, kind.definition, uid, form)
+            await self._callers_api.patch(token, ref, patch)
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
         path = request.path.rpartition("/")[0]
         if action == "delete":
@@ -351,18 +332,17 @@ class Console:
     # ---- login ----
 
     async def _show_login(self, request: web.Request) -> web.StreamResponse:
-        if self._proxy.token_of(request):
-            return see(local_path(request.query.get("next", "/")))
+        next_ = local_path(request.query.get("next", "/"))
+        if self._visits.proxy.token_of(request):
+            return see(next_)
         if code := request.query.get("code", ""):
             return await self._log_in_by_code(request, code)
-        return self._html(
-            request, "login.html", title="Log in", next=local_path(request.query.get("next", "/"))
-        )
+        return self._html(request, "login.html", title="Log in", next=next_)
 
     async def _log_in(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
         form = await request.post()
-        token, next_ = str(form.get("token", "")).strip(), str(form.get("next", "/"))
+        token, next_ = str(form.get("token", "")).strip(), local_path(str(form.get("next", "/")))
         try:
             if not token:
                 raise RequestError(HTTPStatus.UNAUTHORIZED, "the field is empty")
@@ -371,14 +351,9 @@ class Console:
             if error.status != HTTPStatus.UNAUTHORIZED:
                 raise
             problem, _, _ = error.message.partition(": send a token")
-            return self._html(
-                *(request, "login.html"),
-                status=HTTPStatus.FORBIDDEN,
-                title="Log in",
-                next=local_path(next_),
-                problem=problem,
-            )
-        response = see(local_path(next_))
+            content = {"title": "Log in", "next": next_, "problem": problem}
+            return self._html(request, "login.html", status=HTTPStatus.FORBIDDEN, **content)
+        response = see(next_)
         self._logins.begin(request, response, token)
         return response
 
@@ -402,7 +377,9 @@ class Console:
         return response
 
     async def _log_out(self, request: web.Request) -> web.StreamResponse:
-        self._proxy.check_log_out(request)
+        if self._visits.proxy.token_of(request):  # the proxy would log the caller in again
+            problem = "the proxy before the console has logged you in: log out there"
+            raise RequestError(HTTPStatus.FORBIDDEN, problem)
         session = self._logins.session_of(request)
         if session is not None:
             form = await request.post()

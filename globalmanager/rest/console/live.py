@@ -23,7 +23,7 @@ from edgeai.addresses import network_of
 from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets
 from globalmanager.rest.errors import RequestError
-from globalmanager.rest.streams import limit_writes
+from globalmanager.rest.streams import abort, limit_writes
 
 log = get_logger(__name__)
 
@@ -76,18 +76,7 @@ class _Channel:
         self.events: dict[str, str] = {}
         self.readers = 0
         self.changed = asyncio.Event()
-        self._is_failing = False
-
-    def try_to_refresh(self) -> None:
-        """As refresh. A failure is logged once, and harms no other page."""
-        try:
-            self.refresh()
-        except Exception:
-            if not self._is_failing:
-                log.exception("page cannot be rendered")
-            self._is_failing = True
-        else:
-            self._is_failing = False
+        self.is_failing = False
 
     def refresh(self) -> None:
         events = self.render()
@@ -142,7 +131,13 @@ class Live:
             return 0.0
         keys.add(key)
         began_s = time.perf_counter()
-        channel.try_to_refresh()
+        try:
+            channel.refresh()
+            channel.is_failing = False
+        except Exception:  # logged once; it harms no other page
+            if not channel.is_failing:
+                log.exception("page cannot be rendered")
+            channel.is_failing = True
         return time.perf_counter() - began_s
 
     async def send(
@@ -155,18 +150,12 @@ class Live:
             for_s: then the stream ends. The browser asks again, and is checked again
         Raises: Overloaded, and what `render` raises at its first call
         """
-        response = web.StreamResponse()
-        response.content_type = "text/event-stream"
-        limit_writes(request, self._limits.write_s)
-        address = network_of(request.remote or "")
-        async with self._counted(address), self._joined(viewer, key, render) as channel:
-            await response.prepare(request)
-            try:
-                async with asyncio.timeout(for_s) as end:
-                    await self._follow(channel, request, response)
-            except (ConnectionError, TimeoutError):
-                if request.transport is not None and not end.expired():
-                    request.transport.abort()
+        async with (
+            self._counted(network_of(request.remote or "")),
+            self._joined(viewer, key, render) as channel,
+            event_stream(request, write_s=self._limits.write_s, for_s=for_s) as response,
+        ):
+            await self._follow(channel, request, response)
         return response
 
     async def _follow(
@@ -231,6 +220,25 @@ class Live:
                 del self._turns[viewer]
             if not self._channels:
                 self._wanted.clear()
+
+
+@contextlib.asynccontextmanager
+async def event_stream(
+    request: web.Request, *, write_s: float, for_s: float
+) -> AsyncIterator[web.StreamResponse]:
+    """An answer of server-sent events, which ends after `for_s`. A browser that has taken nothing
+    for `write_s`, or has left, loses its connection.
+    """
+    response = web.StreamResponse()
+    response.content_type = "text/event-stream"
+    limit_writes(request, write_s)
+    await response.prepare(request)
+    try:
+        async with asyncio.timeout(for_s) as end:
+            yield response
+    except (ConnectionError, TimeoutError):
+        if not end.expired():
+            abort(request)
 
 
 def has_left(request: web.Request) -> bool:

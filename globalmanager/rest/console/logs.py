@@ -24,11 +24,10 @@ from edgeai.api.status import mapping, mappings
 from edgeai.errors import Overloaded
 from edgeai.text import printable
 from globalmanager.rest.console.actions import CallersApi
-from globalmanager.rest.console.live import beat, event, has_left
+from globalmanager.rest.console.live import beat, event, event_stream, has_left
 from globalmanager.rest.console.visits import Visit
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.fair_rate import FairRate, Rate
-from globalmanager.rest.streams import limit_writes
 
 _STYLES: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 END: Final = event("end", "-")
@@ -115,17 +114,12 @@ class Logs:
             tail=self._limits.tail,
             is_previous=choice.is_previous,
         )
-        response = web.StreamResponse()
-        response.content_type = "text/event-stream"
-        limit_writes(request, self._limits.write_s)
         with self._counted(visit.caller.tenant):
-            await response.prepare(request)
-            try:
-                async with asyncio.timeout(for_s) as end, self._read(lines) as queue:
-                    await self._follow(queue, request, response)
-            except (ConnectionError, TimeoutError):
-                if request.transport is not None and not end.expired():
-                    request.transport.abort()
+            async with (
+                event_stream(request, write_s=self._limits.write_s, for_s=for_s) as response,
+                self._read(lines) as queue,
+            ):
+                await self._follow(queue, request, response)
         return response
 
     @contextlib.contextmanager

@@ -6,10 +6,11 @@ on the page.
 """
 
 import asyncio
+import json
 import math
 import ssl
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -138,13 +139,9 @@ class Past:
 def expression(ref: ObjectRef) -> str:
     """The series of one job. The replicas of the GlobalManager tell the same values."""
     labels = {"resource": str(ref.type), "job_namespace": ref.namespace, "job_name": ref.name}
-    selector = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    # The strings of PromQL have the escapes of JSON.
+    selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
     return f"max by (key) ({NAME}{{{selector}}})"
-
-
-def _escaped(value: str) -> str:
-    """A value in double quotes, as PromQL reads it."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _made(job: Object, now: float) -> float:
@@ -174,12 +171,9 @@ def _points(series: _Series, start: float, now: float) -> dict[float, float | No
         raise _Unusable("points without order, or too many")
     if moments and not (start <= moments[0] and moments[-1] <= now + LATE_S):
         raise _Unusable("points of a time that nobody asked about")
-    return {moment: _number(text) for moment, text in series.values}
-
-
-def _number(text: Any) -> float | None:
     try:
-        value = float(text)
+        values = [float(text) for _, text in series.values]
     except ValueError as error:
         raise _Unusable("a value that is no number") from error
-    return value if math.isfinite(value) else None
+    numbers = (value if math.isfinite(value) else None for value in values)
+    return dict(zip(moments, numbers, strict=True))

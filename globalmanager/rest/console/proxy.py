@@ -71,9 +71,3 @@ class ProxyLogin:
         identity = msgspec.json.encode([caller.username, caller.uid])
         id_ = f"of the proxy {hashlib.sha256(identity).hexdigest()}"
         return caller, Session(id_, token, float("inf"))
-
-    def check_log_out(self, request: web.Request) -> None:
-        """Raises: RequestError where the proxy would log the caller in again"""
-        if self.token_of(request):
-            problem = "the proxy before the console has logged you in: log out there"
-            raise RequestError(HTTPStatus.FORBIDDEN, problem)

@@ -6,10 +6,10 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 TYPES: Final = {
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
+    "js": "text/javascript",
+    "css": "text/css",
+    "svg": "image/svg+xml",
+    "txt": "text/plain",
 }
 POLICY: Final = {
     "Content-Security-Policy": (
@@ -35,14 +35,13 @@ class Theme:
     def __init__(self) -> None:
         import jinja2  # here, because jinja2 takes 2 MiB, and only a page needs it
 
-        self._here = resources.files(__package__)
         self.files = {
-            file.name: _file(file.name, file.read_bytes())
-            for file in (self._here / "static").iterdir()
-            if "." + file.name.rpartition(".")[2] in TYPES
+            file.name: File(type_, body := file.read_bytes(), hashlib.sha256(body).hexdigest()[:12])
+            for file in (resources.files(__package__) / "static").iterdir()
+            if (type_ := TYPES.get(file.name.rpartition(".")[2]))
         }
         self._environment = jinja2.Environment(
-            loader=jinja2.FunctionLoader(self._source),
+            loader=jinja2.PackageLoader(__package__),
             autoescape=True,
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
@@ -61,14 +60,6 @@ class Theme:
 
     def address_of(self, name: str) -> str:
         return f"/static/{name}?{self.files[name].version}"
-
-    def _source(self, name: str) -> str:
-        return (self._here / "templates" / name).read_text(encoding="utf-8")
-
-
-def _file(name: str, body: bytes) -> File:
-    suffix = "." + name.rpartition(".")[2]
-    return File(TYPES[suffix], body, hashlib.sha256(body).hexdigest()[:12])
 
 
 @lru_cache

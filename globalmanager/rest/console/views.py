@@ -17,13 +17,7 @@ from edgeai.faults.summary import metrics_of, numbers_of, waits_of
 from edgeai.faults.tones import Tone, tone_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
-from globalmanager.rest.console.board import (
-    Board,
-    JobRow,
-    NodeRow,
-    Sight,
-    job_row,
-)
+from globalmanager.rest.console.board import Board, JobRow, NodeRow, Sight, job_row
 from globalmanager.rest.console.details import (
     curve_by_round,
     node_facts,
@@ -174,9 +168,10 @@ def node(board: Board, sight: Sight, address: PageAddress) -> Page:
         )
     pods = board.pods_on(sight, NodeName(name))
     workers = [
-        (job, worker)
+        (job, _worker(worker, entry))
         for job in board.jobs(sight)
-        for worker in _workers_on(board, sight, job, name)
+        for worker, entry in _reported(board.job(sight, job.ref) or {}).items()
+        if mapping(entry).get("node") == name
     ]
     return Page(
         "node.html",
@@ -293,15 +288,6 @@ def _worker(name: str, entry: Any) -> dict[str, str]:
         )[:300],
         "reported": word(mapping(entry).get("observedAt") or ""),
     }
-
-
-def _workers_on(board: Board, sight: Sight, row: JobRow, node_name: str) -> list[dict[str, str]]:
-    object_ = board.job(sight, ObjectRef(row.type, row.namespace, row.name))
-    return [
-        _worker(name, entry)
-        for name, entry in _reported(object_ or {}).items()
-        if mapping(entry).get("node") == node_name
-    ]
 
 
 def _round(value: Any) -> int:

@@ -92,12 +92,6 @@ class Visits:
         names = self.board.namespaces(everywhere)
         return tuple(sorted({*names, sight.namespace} - {""})) if names else ()
 
-    async def may_change(self, request: web.Request, visit: Visit, reading: Reading) -> bool:
-        """Whether the caller's token may do this. Without a session there is no token."""
-        return visit.session is not None and await is_allowed(
-            self.reviews, request, visit.caller, reading
-        )
-
     async def _sight(self, request: web.Request, caller: Caller) -> Sight:
         """What the caller may see: all namespaces, or the one that the address names, or the one of
         the caller's ServiceAccount.

@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from edgeai.cli.doctor.checks import CHECKS
-from edgeai.cli.doctor.diagnosis import diagnose
+from edgeai.cli.doctor.diagnosis import CHECKS, diagnose
 from edgeai.cli.doctor.finding import Finding
 from globalmanager.manifests.rbac import ACCOUNT, NAMESPACE
 from tests.cluster.bad_input.unready import USER

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edgeai.cli.doctor.edges import EDGE_LABEL
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.install.release import NAMESPACE

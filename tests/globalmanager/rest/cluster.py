@@ -153,8 +153,11 @@ def session_info(**fields: Any) -> SessionInfo:
     return SessionInfo(**{**usual, **fields})
 
 
-class NoChanges:
+class NoChanges(CallersApi):
     """For tests in which nobody changes a job."""
+
+    def __init__(self) -> None:
+        """Without a client."""
 
     async def patch(self, token: str, ref: ObjectRef, patch: Mapping[str, Any]) -> None:
         raise AssertionError(f"{ref} is changed")
@@ -165,7 +168,8 @@ class NoChanges:
     async def events(self, token: str, namespace: str, uid: Uid, limit: int) -> Beginning:
         raise AssertionError(f"events of {uid} are read")
 
-    def log_lines(self, token: str, pod: ObjectRef, **_: Any) -> AsyncGenerator[bytes, None]:
+    async def log_lines(self, token: str, pod: ObjectRef, **_: Any) -> AsyncGenerator[bytes, None]:
+        yield b""
         raise AssertionError(f"the log of {pod} is read")
 
 

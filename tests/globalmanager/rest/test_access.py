@@ -165,7 +165,7 @@ async def test_false_tokens_cost_few_questions_and_known_callers_go_on(
     assert (await get(guarded, ONE))[0] == 200
     statuses = [(await get(guarded, ONE, token=f"false-{n}"))[0] for n in range(100)]
     assert set(statuses) == {401, 429}
-    assert len(authority.tokens) <= LIMITS.per_address_burst
+    assert len(authority.tokens) <= LIMITS.tokens_of_address.burst
     assert (await get(guarded, ONE))[0] == 200
     statuses = [(await get(guarded, ONE, token="false-0"))[0] for _ in range(20)]
     assert set(statuses) == {401}, "a false token is remembered"
@@ -224,16 +224,16 @@ async def test_a_caller_with_many_questions_leaves_the_others_their_rights(
 ) -> None:
     authority.users["ben's"] = {"username": "ben"}
     authority.may("get", namespace="default")
-    many = range(LIMITS.rights_per_caller_burst + 1)
+    many = range(LIMITS.rights_of_caller.burst + 1)
     asked = [await get(guarded, f"/api/v1/namespaces/n{number}/{JI}/x") for number in many]
-    assert [status for status, _ in asked] == [403] * LIMITS.rights_per_caller_burst + [429]
+    assert [status for status, _ in asked] == [403] * LIMITS.rights_of_caller.burst + [429]
     assert (await get(guarded, ONE, "ben's"))[0] == 200
 
 
 async def test_people_behind_one_address_get_their_pages(
     guarded: RestSide, authority: Authority
 ) -> None:
-    for number in range(LIMITS.per_address_burst):
+    for number in range(LIMITS.tokens_of_address.burst):
         authority.users[f"token-{number}"] = {"username": f"user-{number}"}
         for question in range(13):
             path = f"/api/v1/namespaces/n{question}/{JI}/x"

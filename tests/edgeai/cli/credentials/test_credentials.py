@@ -21,11 +21,11 @@ from edgeai.cli.credentials.certificates import (
 )
 from edgeai.cli.credentials.credentials import AUTHORITY, CLIENT_CA, LABEL, TLS, TOKENS, Credentials
 from edgeai.cli.credentials.node_files import CredentialsError
-from edgeai.cli.doctor.certificates import CA
-from edgeai.cli.doctor.edges import EDGE_LABEL
+from edgeai.cli.doctor.mounts import CA
 from edgeai.kube.client import KubeClient
 from edgeai.times import utc_now
 from globalmanager.edge.identity.node_tokens import read_tokens, sha256_hex
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.edgeai.cli.command import edgeai
 from tests.globalmanager.cluster import LocalApi
 

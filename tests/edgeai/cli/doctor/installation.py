@@ -17,10 +17,8 @@ from edgeai.api.resources import (
     ResourceType,
 )
 from edgeai.cli.credentials.credentials import CLIENT_CA
-from edgeai.cli.doctor.certificates import CA
-from edgeai.cli.doctor.edges import EDGE_LABEL
-from edgeai.cli.doctor.facts import DEFINITIONS
-from edgeai.cli.doctor.parts import CONTROLLER, MANAGER, NAME_LABEL
+from edgeai.cli.doctor.facts import CONTROLLER, DEFINITIONS, MANAGER, NAME_LABEL
+from edgeai.cli.doctor.mounts import CA
 from edgeai.ids import NodeName
 from edgeai.kube.errors import NotFound
 from edgeai.kube.user import UserClient
@@ -28,6 +26,7 @@ from edgeai.times import micro_time
 from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.globalmanager.cluster import deployed_crds
 from tests.support.certificates import Authority
 

@@ -16,13 +16,11 @@ import pytest
 
 from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SECRETS, ResourceType
 from edgeai.cli.credentials import certificates as made
-from edgeai.cli.doctor.certificates import CA
-from edgeai.cli.doctor.checks import CHECKS, findings
-from edgeai.cli.doctor.diagnosis import diagnose
+from edgeai.cli.doctor.diagnosis import CHECKS, diagnose, findings
 from edgeai.cli.doctor.edges import nodes_served
-from edgeai.cli.doctor.facts import DEFINITIONS, AskAbout, gather
+from edgeai.cli.doctor.facts import CONTROLLER, DEFINITIONS, MANAGER, AskAbout, gather
 from edgeai.cli.doctor.finding import Finding
-from edgeai.cli.doctor.parts import CONTROLLER, MANAGER
+from edgeai.cli.doctor.mounts import CA
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
 from edgeai.kube.errors import Forbidden
@@ -364,8 +362,9 @@ async def test_a_namespace_that_is_no_name_is_refused(tmp_path: Path, namespace:
 DIAGNOSE: Final = """
 import asyncio, sys
 from pathlib import Path
-from edgeai.cli.doctor.diagnosis import as_json, diagnose
-print(as_json(asyncio.run(diagnose(Path(sys.argv[1]), sys.argv[2], deadline_s=0.5))))
+from edgeai.cli.doctor.diagnosis import diagnose
+from edgeai.cli.options import print_json
+print_json(asyncio.run(diagnose(Path(sys.argv[1]), sys.argv[2], deadline_s=0.5)))
 """
 
 

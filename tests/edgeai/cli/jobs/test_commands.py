@@ -24,13 +24,13 @@ from edgeai.api.resources import (
     ObjectRef,
 )
 from edgeai.cli.api import Api
-from edgeai.cli.doctor.edges import EDGE_LABEL
 from edgeai.cli.environment import Environment
 from edgeai.cli.jobs.submitting import submit, wait_for_all
 from edgeai.cli.status_sources import from_local
 from edgeai.cli.system import GLOBALMANAGER, HTTP_PORT, NAMESPACE
 from edgeai.client import AsyncClient, JointInferenceService, Model
 from edgeai.localcluster.state import ClusterProcess
+from globalmanager.kinds.training.edge_placement import EDGE_LABEL
 from tests.edgeai.cli.command import start
 from tests.edgeai.cli.jobs.conftest import Run
 from tests.edgeai.client.conftest import add_pod, condition, tell

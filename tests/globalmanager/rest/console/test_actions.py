@@ -11,7 +11,7 @@ from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.kinds.elastic import trainingjob
 from globalmanager.rest.access import KubernetesAccess
-from globalmanager.rest.console.actions import MESSAGES, KubeCallersApi, choices_of, patch_of
+from globalmanager.rest.console.actions import MESSAGES, CallersApi, choices_of, patch_of
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
 from tests.globalmanager.rest.cluster import RestSide
@@ -39,7 +39,7 @@ async def guarded(
     authority.others = scripted.json({"metadata": {"name": "digits"}})
     callers = scripted_client.for_callers(ClientSettings())
     access = KubernetesAccess(TokenReviews(scripted_client))
-    async with callers, RestSide(access, callers_api=KubeCallersApi(callers)).running() as world:
+    async with callers, RestSide(access, callers_api=CallersApi(callers)).running() as world:
         world.cluster.objects = [JOB]
         yield world
 

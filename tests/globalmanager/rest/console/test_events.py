@@ -11,7 +11,7 @@ from edgeai.api.resources import AUTOSCALERS, ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.rest.access import KubernetesAccess
-from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.events import MAX_ROWS, EventLimits, Events
 from globalmanager.rest.fair_rate import Rate
 from globalmanager.tokenreviews import TokenReviews
@@ -91,7 +91,7 @@ async def guarded(
     del events  # it answers
     callers = scripted_client.for_callers(ClientSettings(page_bytes=64 * 1024))
     access = KubernetesAccess(TokenReviews(scripted_client))
-    async with callers, RestSide(access, callers_api=KubeCallersApi(callers)).running() as world:
+    async with callers, RestSide(access, callers_api=CallersApi(callers)).running() as world:
         world.cluster.objects = [JOB]
         yield world
 
@@ -392,7 +392,7 @@ async def test_a_field_selector_names_one_uid_whatever_it_is(
     scripted: ScriptedApi, scripted_client: KubeClient
 ) -> None:
     scripted.lists = [scripted.listing(version=1)]
-    await KubeCallersApi(scripted_client).events("t", "a", r"u,type=\x", 5)  # type: ignore[arg-type]
+    await CallersApi(scripted_client).events("t", "a", r"u,type=\x", 5)  # type: ignore[arg-type]
     (request,) = scripted.paths("list")
     assert request.query["fieldSelector"] == r"involvedObject.uid=u\,type\=\\x"
     assert request.query["limit"] == "5"

@@ -11,7 +11,7 @@ from aiohttp import web
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.rest.access import KubernetesAccess
-from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.logs import LogLimits, containers_of
 from globalmanager.tokenreviews import TokenReviews
 from tests.globalmanager.rest.authority import Authority
@@ -70,7 +70,7 @@ async def guarded(
     del authority, scripted
     callers = scripted_client.for_callers(ClientSettings())
     access = KubernetesAccess(TokenReviews(scripted_client))
-    async with callers, RestSide(access, callers_api=KubeCallersApi(callers)).running() as world:
+    async with callers, RestSide(access, callers_api=CallersApi(callers)).running() as world:
         world.cluster.objects, world.cluster.pods_of[REF] = [JOB], [POD]
         yield world
 

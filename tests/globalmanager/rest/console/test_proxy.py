@@ -9,7 +9,7 @@ from edgeai.errors import SettingsError
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings
 from globalmanager.rest.access import MAX_TOKEN_CHARS, KubernetesAccess
-from globalmanager.rest.console.actions import KubeCallersApi
+from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.console.login import Logins, Session
 from globalmanager.rest.console.proxy import ProxyLogin
 from globalmanager.rest.errors import RequestError
@@ -36,7 +36,7 @@ async def guarded(
     authority.others = scripted.json({"metadata": {"name": "digits"}})
     access = KubernetesAccess(TokenReviews(scripted_client))
     callers = scripted_client.for_callers(ClientSettings())
-    world = RestSide(access, callers_api=KubeCallersApi(callers), token_header=HEADER)
+    world = RestSide(access, callers_api=CallersApi(callers), token_header=HEADER)
     async with callers, world.running():
         world.cluster.objects = [JOB]
         yield world
