@@ -28,6 +28,7 @@ PAGES: Final = {
     "kinds/trainingjob.md": "TrainingJob ScaleOut ScaleIn",
     "federated-learning.md": "FederatedLearningJob",
     "kinds/jointinferenceservice.md": "JointInferenceService",
+    "kinds/incrementallearningjob.md": "IncrementalLearningJob",
     "datasets.md": "Dataset",
 }
 """Page that explains how kinds behave -> the kinds."""

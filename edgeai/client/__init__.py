@@ -6,6 +6,7 @@ What is named here is public; the modules below are not.
 from edgeai.api.actions import NotPossible
 from edgeai.api.dataset import DatasetSpec
 from edgeai.api.federatedlearningjob import FederatedLearningJobSpec
+from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.model import ModelSpec
 from edgeai.api.pytorchjob import PyTorchJobSpec
@@ -28,6 +29,7 @@ from edgeai.client.logs import LogLine
 from edgeai.client.objects import (
     Dataset,
     FederatedLearningJob,
+    IncrementalLearningJob,
     JointInferenceService,
     Model,
     PyTorchJob,
@@ -52,6 +54,8 @@ __all__ = [
     "FederatedLearningJob",
     "FederatedLearningJobSpec",
     "Federation",
+    "IncrementalLearningJob",
+    "IncrementalLearningJobSpec",
     "InvalidObject",
     "Job",
     "JobFailed",

@@ -13,6 +13,7 @@ import msgspec
 from edgeai.api import (
     dataset,
     federatedlearningjob,
+    incrementallearningjob,
     jointinferenceservice,
     model,
     pytorchjob,
@@ -23,6 +24,10 @@ from edgeai.api import (
 from edgeai.api.dataset import DatasetSpec, DatasetStatus
 from edgeai.api.definitions import Definition
 from edgeai.api.federatedlearningjob import FederatedLearningJobSpec, FederatedLearningJobStatus
+from edgeai.api.incrementallearningjob import (
+    IncrementalLearningJobSpec,
+    IncrementalLearningJobStatus,
+)
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec, JointInferenceServiceStatus
 from edgeai.api.model import ModelSpec, ModelStatus
 from edgeai.api.pytorchjob import PyTorchJobSpec, PyTorchJobStatus
@@ -189,6 +194,13 @@ class FederatedLearningJob(
     """Trainers keep their data, and an aggregator joins the trained weights."""
 
 
+class IncrementalLearningJob(
+    Resource[IncrementalLearningJobSpec, IncrementalLearningJobStatus],
+    definition=incrementallearningjob.DEFINITION,
+):
+    """A model is trained again and again with new samples, and deployed when it is better."""
+
+
 class PyTorchJob(Resource[PyTorchJobSpec, PyTorchJobStatus], definition=pytorchjob.DEFINITION):
     """Processes of one PyTorch training, led by a master or by a rendezvous of workers."""
 
@@ -211,7 +223,8 @@ class ScaleIn(Resource[ScaleInSpec, ScaleInStatus], definition=scalers.SCALE_IN)
 
 AnyResource = Resource[Any, Any]
 CLASSES: Final[tuple[type[AnyResource], ...]] = (
-    *(JointInferenceService, FederatedLearningJob, PyTorchJob, TFJob, TrainingJob),
+    *(JointInferenceService, FederatedLearningJob, IncrementalLearningJob),
+    *(PyTorchJob, TFJob, TrainingJob),
     *(Dataset, Model, ScaleOut, ScaleIn),
 )
 """The kinds that run workers come first."""

@@ -17,7 +17,12 @@ Result = Literal["", "succeeded", "failed"]
 _SUCCEEDED: Final = ("Complete", "Succeeded", "ScaleSucceeded")
 _FAILED: Final = ("Failed", "ScaleFailed")
 # A kind that never ends has succeeded when this condition is True.
-_UP: Final = {"JointInferenceService": "Running", "Model": "Accepted", "Dataset": "Counted"}
+_UP: Final = {
+    "JointInferenceService": "Running",
+    "IncrementalLearningJob": "Learning",
+    "Model": "Accepted",
+    "Dataset": "Counted",
+}
 _UNSEEN: Final = "no GlobalManager has written a status yet: `edgeai doctor` says whether one runs"
 
 

@@ -96,6 +96,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
             "create the Dataset that the message names, or correct the name in the job"
         ),
         "DatasetInvalid": "correct the Dataset that the message names",
+        "NotCounted": "see the condition Counted of the Dataset that the message names",
+        "OutputElsewhere": (
+            "give the workers of the job one node, or set outputDir to an s3 URL that all reach"
+        ),
         "DatasetElsewhere": "give the worker and its Dataset the same node",
         "NodeNotFound": "join the node that the message names, or correct the name",
         "SecretNotFound": "create the Secret that the message names, or correct credentialName",
@@ -146,6 +150,10 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "CreateContainerError": _CONTAINER,
         "DeadlineExceeded": "raise activeDeadlineSeconds or make the work shorter, in a new job",
         "InternalError": "read the LocalController's log on that node, and report the fault",
+        "MetricMissing": "let evaluate() return the metric that deploySpec.trigger names",
+        "(Train|Eval|Deploy)Failed": (
+            f"{_LOGS}, correct the job, and add samples: the next round begins with them"
+        ),
         "TooFewWorkers": "make room for minReplicas workers, or lower minReplicas in a new job",
         ".+Restarting": f"wait: the job starts again by itself; if it repeats, {_LOGS}",
         ".+Failed": f"{_LOGS}; correct the job, and create it again",
@@ -226,7 +234,8 @@ REMEDIES: Final = {key: remedy for key, (_, remedy) in _ENTRIES.items() if key.i
 _PATTERNS: Final = tuple(key for key in _ENTRIES if not key.isalnum())
 
 _NOTHING_TO_DO: Final = re.compile(
-    rf"{STARTING}|{WAITING}|{SUCCEEDED}|Failed|Valid|Resolved|Connected|Counted|Complete"
+    rf"{STARTING}|{WAITING}|{SUCCEEDED}|Failed|Valid|Resolved|Connected|Counted|Complete(d)?"
+    r"|Watching|Training|Evaluating|Deploying|Deployed|NotDeployed"
     r"|Workers(Running|Available)|CloudAnswers"
     r"|.+(Created|(?<!Not)Ready|Running|Scaled?|Scaling|ScriptExecuted|Succeeded|Resumed)"
 )
@@ -252,7 +261,7 @@ UNKNOWN: Final = (
 _BAD_WHEN_TRUE: Final = frozenset({"Failed", "Stalled", "Overridden", "Restarting", "ScaleFailed"})
 _BAD_UNLESS_TRUE: Final = frozenset(
     {"Accepted", "ResolvedRefs", "Counted", "EdgeConnected", "CloudReachable", "Running"}
-    | {"Training"}
+    | {"Learning", "Training"}
 )
 
 

@@ -1,4 +1,5 @@
-"""The library for user workers: joint inference with an edge model and a cloud model.
+"""The library for user workers: joint inference with an edge model and a cloud model, and
+incremental learning.
 
 It imports no GlobalManager, no LocalController and no ML framework. It starts no event loop, and
 does not configure logging.
@@ -21,6 +22,7 @@ from edgeai.worker.hard_example_mining import (
     Threshold,
 )
 from edgeai.worker.hard_examples import HardExample, hard_examples
+from edgeai.worker.incremental_learning import IncrementalLearning
 from edgeai.worker.joint_inference import JointInference
 from edgeai.worker.results import AnsweredBy, Counts, InferenceResult, Reason
 
@@ -39,6 +41,7 @@ __all__ = [
     "EstimatorError",
     "HardExample",
     "HardExampleMining",
+    "IncrementalLearning",
     "InferenceResult",
     "JointInference",
     "MiningError",

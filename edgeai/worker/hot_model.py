@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError, SettingsError
 from edgeai.worker import estimator as estimators
 from edgeai.worker.estimator import Estimator
-from edgeai.worker.local_model import ContentError, LocalModel, ModelVersion
+from edgeai.worker.local_model import ContentError, ModelVersion
 from edgeai.worker.tensors import Array
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,22 @@ class Answers(NamedTuple):
 class Observer(Protocol):
     def model_changed(self) -> None:
         """`facts` of the model have changed. On any thread, and before the model is loaded, too."""
+
+
+class ModelSource(Protocol):
+    """Where the versions of a model come from. LocalModel says what each method does."""
+
+    def versions(self, loaded: str = "") -> list[ModelVersion]: ...
+
+    def fetch(self, version: ModelVersion) -> Path: ...
+
+    def load_begins(self, version: ModelVersion) -> bool: ...
+
+    def load_ended(self, version: ModelVersion) -> None: ...
+
+    def keep_only(self, digest: str) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class LoadFailed(EdgeAIError):
@@ -68,7 +85,7 @@ class FixedModel:
 
 
 class HotModel:
-    """A model whose versions come from the LocalController. Thread-safe after `start`.
+    """A model with versions. Thread-safe after `start`.
 
     Args:
         estimator: without a model. Each version is loaded by a deep copy of it
@@ -77,7 +94,7 @@ class HotModel:
     """
 
     def __init__(
-        self, estimator: Estimator, source: LocalModel, observer: Observer, *, poll_s: float
+        self, estimator: Estimator, source: ModelSource, observer: Observer, *, poll_s: float
     ) -> None:
         self._blank = _copy(estimator)
         self._source = source

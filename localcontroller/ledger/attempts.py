@@ -266,8 +266,8 @@ def _is_stale(process: ProcessRecord, message: ProcessMessage) -> bool:
 def _is_unnamed_successor(record: WorkerRecord, message: ProcessMessage) -> bool:
     """Whether a worker that never names its processes has sent `message` from a new process.
 
-    The process is new if the message comes after the end of the known process, or if the counts in
-    the message are smaller than the known counts.
+    The process is new if the message comes after the end of the known process and says something
+    else, or if the counts in the message are smaller than the known counts.
     """
     if message.instance:
         return False
@@ -275,7 +275,11 @@ def _is_unnamed_successor(record: WorkerRecord, message: ProcessMessage) -> bool
         return True
     if message.sequence is not None:  # a message that came late may have smaller counts, too
         return False
-    is_restarted = record.is_finished and message.status == "running"
+    # A worker that sends nothing but its end, as one that trains a round with Sedna's library, has
+    # another end each time. The same one again is a repetition.
+    facts = (record.status, record.phase, record.numbers, record.details)
+    is_same = facts == (message.status, message.phase, message.numbers, message.details)
+    is_restarted = record.is_finished and not is_same
     return is_restarted or _counts_fell(record.processes[message.instance].counts, message.counts)
 
 

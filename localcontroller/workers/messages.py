@@ -17,6 +17,8 @@ from localcontroller.ledger.attempts import MAX_COUNTS, Number, ProcessMessage
 
 MAX_REPORT_BYTES: Final = 56 * 1024  # a report has 64 KiB at most, also with totals and reason
 MAX_RESULTS_CHARS: Final = 1024  # for people; a training history may have any length
+MAX_RESULTS: Final = 3  # models of one message
+MAX_ITEMS: Final = 4  # of a metric that is a list
 MAX_HEARTBEAT_S: Final = 3600
 MAX_EXACT: Final = 2**53  # larger whole numbers lose digits in JSON
 
@@ -113,7 +115,10 @@ def parse_sedna_message(body: bytes, *, worker: str) -> ProcessMessage:
             phase=printable(decoded.kind),
             status=decoded.status or "running",
             counts=_sedna_counts(info),
-            numbers={**_sedna_numbers(info), **_sedna_metrics(decoded.results)},
+            numbers={
+                **_sedna_numbers(info),
+                **_sedna_metrics(decoded.results, is_evaluation=decoded.kind == "eval"),
+            },
             details=_sedna_details(info, decoded.results),
         )
     )
@@ -137,25 +142,38 @@ def _sedna_numbers(info: Mapping[str, Any]) -> dict[str, Number]:
     }
 
 
-def _sedna_metrics(results: list[Any] | None) -> dict[str, Number]:
-    """The metrics that the estimator's training returned.
+def _sedna_metrics(results: list[Any] | None, *, is_evaluation: bool) -> dict[str, Number]:
+    """The metrics that the estimator has returned for each model: metrics.NAME of the first one,
+    metrics.1.NAME of the second one.
 
-    A training history has a list for each metric; its last entry is the newest value.
+    A training history has a list for each metric; its last entry is the newest value. In an
+    evaluation each entry of a list counts, as NAME[0].
     """
-    first = results[0] if results else None
-    metrics = first.get("metrics") if isinstance(first, dict) else None
-    if not isinstance(metrics, dict):
-        return {}
-    newest = {
-        name: value[-1] if isinstance(value, list) and value else value
-        for name, value in metrics.items()
-    }
-    return {f"metrics.{name}": value for name, value in newest.items() if _is_exact(value)}
+    numbers: dict[str, Number] = {}
+    for index, result in enumerate(_results(results)):
+        metrics = result.get("metrics")
+        prefix = f"metrics.{index}." if index else "metrics."
+        for name, value in metrics.items() if isinstance(metrics, dict) else ():
+            values = value if isinstance(value, list) else [value]
+            numbers |= {f"{prefix}{name}": each for each in values[-1:] if _is_exact(each)}
+            for number, each in enumerate(values[:MAX_ITEMS] if is_evaluation else ()):
+                if isinstance(value, list) and _is_exact(each):
+                    numbers[f"{prefix}{name}[{number}]"] = each
+    return numbers
+
+
+def _results(results: list[Any] | None) -> list[dict[str, Any]]:
+    """One for each model that a training has saved, or an evaluation has compared."""
+    return [one if isinstance(one, dict) else {} for one in (results or [])[:MAX_RESULTS]]
 
 
 def _sedna_details(info: Mapping[str, Any], results: list[Any] | None) -> dict[str, str]:
     names = {*_SEDNA_COUNTS, *_sedna_numbers(info)}
     details = {printable(name): _text(value) for name, value in info.items() if name not in names}
+    for index, result in enumerate(_results(results)):
+        fields = {name: result.get(name) for name in ("url", "format")}
+        texts = {name: text for name, text in fields.items() if isinstance(text, str)}
+        details |= {f"results.{index}.{name}": printable(text) for name, text in texts.items()}
     if results:
         details["results"] = _text(results)[:MAX_RESULTS_CHARS]
     return details

@@ -70,6 +70,13 @@ OWN: Final = {
         status.observedGeneration status.conditions.observedGeneration status.resultTime
         status.edgeNodes status.finished status.round status.rounds status.metrics status.history
         status.samples status.workers""",
+    "sedna.io/v1alpha1/IncrementalLearningJob": """spec.trainSpec.name spec.trainSpec.nodeName
+        spec.trainSpec.workerSpec spec.evalSpec.name spec.evalSpec.nodeName spec.evalSpec.workerSpec
+        spec.deploySpec.name spec.deploySpec.nodeName spec.deploySpec.workerSpec
+        spec.deploySpec.model.hotUpdate
+        status.observedGeneration status.conditions.observedGeneration status.phase
+        status.edgeNodes status.active status.failed status.round status.current status.progress
+        status.deployed status.last status.metrics status.workers""",
     "sedna.io/v1alpha1/Model": """spec.sha256 status.observedGeneration status.conditions
         status.trainedBy status.digest status.nodes status.readyNodes status.workers""",
     "sedna.io/v1alpha1/Dataset": "status.observedGeneration status.conditions status.workers",

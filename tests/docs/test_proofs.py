@@ -165,5 +165,5 @@ def test_the_kinds_of_sedna_that_are_served() -> None:
         )
     )
     assert named_as_served == served
-    assert len(refused) == 7
+    assert len(refused) == 6
     assert not refused & served

@@ -26,6 +26,7 @@ var types = map[string]func() any{
 	"kai.alibabacloud.com/v1alpha1/ScaleOut":    func() any { return new(ScaleOut) },
 	"sedna.io/v1alpha1/JointInferenceService":   func() any { return new(JointInferenceService) },
 	"sedna.io/v1alpha1/FederatedLearningJob":    func() any { return new(FederatedLearningJob) },
+	"sedna.io/v1alpha1/IncrementalLearningJob":  func() any { return new(IncrementalLearningJob) },
 	"sedna.io/v1alpha1/Model":                   func() any { return new(Model) },
 	"sedna.io/v1alpha1/Dataset":                 func() any { return new(Dataset) },
 }

@@ -37,10 +37,11 @@ type pair struct {
 // ---- sedna.io/v1alpha1 --------------------------------------------------------------------------
 
 type (
-	JointInferenceService = object[jointInferenceServiceSpec, jointInferenceServiceStatus]
-	FederatedLearningJob  = object[federatedLearningJobSpec, federatedLearningJobStatus]
-	Model                 = object[modelSpec, modelStatus]
-	Dataset               = object[datasetSpec, datasetStatus]
+	JointInferenceService  = object[jointInferenceServiceSpec, jointInferenceServiceStatus]
+	FederatedLearningJob   = object[federatedLearningJobSpec, federatedLearningJobStatus]
+	IncrementalLearningJob = object[incrementalLearningJobSpec, incrementalLearningJobStatus]
+	Model                  = object[modelSpec, modelStatus]
+	Dataset                = object[datasetSpec, datasetStatus]
 )
 
 type sednaCondition struct {
@@ -118,6 +119,63 @@ type federatedLearningJobStatus struct {
 	Succeeded      int32            `json:"succeeded"`
 	Failed         int32            `json:"failed"`
 	Phase          string           `json:"phase"`
+}
+
+type timer struct {
+	Start string `json:"start"`
+	End   string `json:"end"`
+}
+
+type trigger struct {
+	CheckPeriodSeconds int    `json:"checkPeriodSeconds"`
+	Timer              *timer `json:"timer"`
+	Condition          struct {
+		Operator  string  `json:"operator"`
+		Threshold float64 `json:"threshold"`
+		Metric    string  `json:"metric"`
+	} `json:"condition"`
+}
+
+type deployModel struct {
+	named             `json:",inline"`
+	HotUpdateEnabled  bool  `json:"hotUpdateEnabled"`
+	PollPeriodSeconds int64 `json:"pollPeriodSeconds"`
+}
+
+type incrementalLearningJobSpec struct {
+	Dataset struct {
+		named     `json:",inline"`
+		TrainProb float64 `json:"trainProb"`
+	} `json:"dataset"`
+	InitialModel named `json:"initialModel"`
+	TrainSpec    struct {
+		Template corev1.PodTemplateSpec `json:"template"`
+		Trigger  trigger                `json:"trigger"`
+	} `json:"trainSpec"`
+	EvalSpec struct {
+		InitialModel *named                 `json:"initialEvalModel"`
+		Template     corev1.PodTemplateSpec `json:"template"`
+	} `json:"evalSpec"`
+	DeploySpec struct {
+		Model             deployModel            `json:"model"`
+		Trigger           trigger                `json:"trigger"`
+		HardExampleMining mining                 `json:"hardExampleMining"`
+		Template          corev1.PodTemplateSpec `json:"template"`
+	} `json:"deploySpec"`
+	CredentialName string `json:"credentialName"`
+	OutputDir      string `json:"outputDir"`
+}
+
+type stageCondition struct {
+	sednaCondition `json:",inline"`
+	Stage          string `json:"stage"`
+	Data           string `json:"data"`
+}
+
+type incrementalLearningJobStatus struct {
+	Conditions     []stageCondition `json:"conditions"`
+	StartTime      *metav1.Time     `json:"startTime"`
+	CompletionTime *metav1.Time     `json:"completionTime"`
 }
 
 type modelSpec struct {

@@ -366,6 +366,7 @@ _DEFAULT_EDITS: Final[Mapping[str, dict[str, Any]]] = {
     "FederatedLearningJob": {
         "aggregationWorker": {"nodeName": None, "workerSpec": None, "template": _CHANGED}
     },
+    "IncrementalLearningJob": {"evalSpec": {"template": _CHANGED}},
     "Dataset": {"url": "/data/changed.csv", "nodeName": "edge9"},
     "Model": {"url": "ftp://store.test/model"},
 }

@@ -37,9 +37,9 @@ _HOST_AND_PORT: Final = re.compile(
     r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
 )
 _USER_INFO: Final = re.compile(r"//[^/]*@")
-# So the container is allowed in namespaces of the level "restricted". The user of the container is
-# that of the pod, because the data belongs to this user.
-_FETCH_CONTEXT: Final = {
+# So init containers are allowed in namespaces of the level "restricted". Their user is that of the
+# pod, because the data belongs to this user.
+RESTRICTED: Final = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
@@ -176,7 +176,7 @@ def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
     outputs = [source for source in remote if source.is_output]
     on_host = _host_paths(local)
     fetched = _downloads([source for source in remote if not source.is_output], settings)
-    places = {source.env: _path_in_pod(source.url) for source in sources}
+    places = {source.env: path_in_pod(source.url) for source in sources}
     # An init container runs before there is a result, so the worker sends it to the URL itself.
     places |= {source.env: source.url for source in outputs}
     # Several outputs use one Secret, so each variable stands in the container once.
@@ -256,7 +256,8 @@ def secrets(sources: Iterable[Source]) -> list[str]:
     return sorted({source.credential for source in remote if source.credential})
 
 
-def _path_in_pod(url: str) -> str:
+def path_in_pod(url: str) -> str:
+    """Where a pod has the data of the URL, if it does not write them."""
     parts = urlsplit(url)
     if not parts.scheme:
         return HOST_DATA + _normal(url)
@@ -316,7 +317,7 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
         # The last lines of the log become the message of the fault. Without them, a fetch that
         # fails shows an exit code alone.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _FETCH_CONTEXT,
+        "securityContext": RESTRICTED,
         "volumeMounts": [mount],
     }
     # For inputs, the init container alone gets the keys. The worker reads the files.
@@ -343,4 +344,4 @@ def scratch() -> Placement:
 
 
 def _fetched_to(url: str) -> tuple[str, str]:
-    return url, posixpath.dirname(_path_in_pod(url))
+    return url, posixpath.dirname(path_in_pod(url))

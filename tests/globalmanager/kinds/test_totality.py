@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from globalmanager.contract import Kind
 from globalmanager.kinds import KINDS
 from tests.fuzz.inputs import paths, replaced
-from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
+from tests.globalmanager.kinds.edge.samples import (
+    federated_learning_spec,
+    incremental_learning_spec,
+    joint_inference_spec,
+)
 from tests.globalmanager.kinds.elastic import world as elastic
 from tests.globalmanager.kinds.training.samples import pytorch_spec, tf_spec
 from tests.support.world import NOW, World, job, report
@@ -34,6 +38,11 @@ VALID_SPECS: dict[str, Any] = {
     ),
     "FederatedLearningJob": federated_learning_spec(
         transmitter={"ws": {}}, pretrainedModel={"name": "big"}
+    ),
+    "IncrementalLearningJob": incremental_learning_spec(
+        initialModel={"name": "small"},
+        dataset={"name": "data0", "trainProb": 0.5},
+        credentialName="keys",
     ),
     "PyTorchJob": pytorch_spec(
         policy="ExitCode", run={"backoffLimit": 1, "restartScope": "Job"}, elasticPolicy={}

@@ -252,3 +252,15 @@ def test_numbers_that_are_not_counts_come_from_the_newest_process() -> None:
         worker_message(numbers={"round": 7}), worker_message(instance="p2", numbers={"round": 1})
     )
     assert worker.report("").task_info == {"round": 1, "seen": 0}
+
+
+def test_another_end_of_a_worker_that_names_no_process_is_that_of_a_new_one() -> None:
+    """Sedna's library sends one message for each round that it trains."""
+
+    def end(url: str) -> ProcessMessage:
+        return ProcessMessage(phase="train", status="completed", details={"results.0.url": url})
+
+    first = after(end("/out/1/model"))
+    assert after(end("/out/1/model"), end("/out/1/model")) == first
+    second = after(end("/out/1/model"), end("/out/2/model"))
+    assert (second.attempt, second.details) == (2, {"results.0.url": "/out/2/model"})

@@ -235,3 +235,21 @@ def test_a_bad_sedna_message_is_refused_by_its_field(case: str) -> None:
     with pytest.raises(InvalidMessage) as refusal:
         parse_sedna_message(data, worker="w")
     assert named in str(refusal.value)
+
+
+def test_the_models_and_metrics_of_sednas_evaluation_are_told_apart() -> None:
+    results = [
+        {"format": "pb", "url": "/out/2/model.pb", "metrics": {"precision": [0.5, 0.75]}},
+        {"format": "pb", "url": "/models/m.pb", "metrics": {"precision": [0.25], "loss": None}},
+    ]
+    body = {"name": "w", "kind": "eval", "status": "completed", "results": results}
+    message = parse_sedna_message(json.dumps(body).encode(), worker="w")
+    assert message.numbers == {
+        "metrics.precision": 0.75,
+        "metrics.precision[0]": 0.5,
+        "metrics.precision[1]": 0.75,
+        "metrics.1.precision": 0.25,
+        "metrics.1.precision[0]": 0.25,
+    }
+    assert message.details["results.1.url"] == "/models/m.pb"
+    assert message.details["results.0.format"] == "pb"

@@ -9,8 +9,8 @@ from edgeai.api.schemas import Validation
 from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec
 from edgeai.ids import WorkerName
 from globalmanager.contract import Job, Observed
+from globalmanager.kinds.edge import mining
 from globalmanager.kinds.edge import references as refs
-from globalmanager.kinds.edge.jointinferenceservice import mining
 from globalmanager.kinds.edge.worker_form import check, fixed_node
 
 EDGE: Final = "edge"

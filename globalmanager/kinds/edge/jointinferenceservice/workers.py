@@ -4,7 +4,6 @@ A plan has them when the spec is accepted and every object that the spec names e
 library and worker images expect these names and environment variables.
 """
 
-import json
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +14,6 @@ from edgeai.api.jointinferenceservice import (
     CloudWorker,
     EdgeWorker,
     JointInferenceServiceSpec,
-    Mining,
 )
 from edgeai.api.resources import (
     AUTOSCALERS,
@@ -29,9 +27,8 @@ from edgeai.api.resources import (
 from edgeai.api.status import mapping
 from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed, UpdateRule
+from globalmanager.kinds.edge import mining, transport
 from globalmanager.kinds.edge import references as refs
-from globalmanager.kinds.edge import transport
-from globalmanager.kinds.edge.jointinferenceservice import mining
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, FLEET, workers
 from globalmanager.kinds.edge.worker_form import WorkerPod, build, fixed_node, set_by_user
 from globalmanager.kinds.shared import children, objects, pods, sedna, storage
@@ -219,7 +216,7 @@ def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVa
         # The DNS name, as in Sedna: a Service that is made again has another address.
         literal("BIG_MODEL_IP", f"{service_name(name)}.{namespace}"),
         literal("BIG_MODEL_PORT", str(PORT)),
-        *_mining_env(form.mining),
+        *mining.environment(form.mining),
         *_model_env(form),
         *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),
         *transport.environment(spec.transport, observed.settings),
@@ -263,15 +260,6 @@ def hot_model(deployment: Object) -> str:
             if variable.get("name") == HOT_MODEL:
                 return str(variable.get("value", ""))
     return ""
-
-
-def _mining_env(algorithm: Mining | None) -> list[EnvVar]:
-    """Variables of the mining algorithm. Empty when the worker's own code decides."""
-    if algorithm is None:
-        return []
-    # Sedna's library reads a JSON list of keys and values.
-    parameters = json.dumps(msgspec.to_builtins(algorithm.parameters))
-    return [literal("HEM_NAME", algorithm.name), literal("HEM_PARAMETERS", parameters)]
 
 
 def _limits(hpa: Autoscaling) -> dict[str, Any]:

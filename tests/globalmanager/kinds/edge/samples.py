@@ -5,6 +5,7 @@ from typing import Any
 
 from edgeai.api.resources import SECRETS, ResourceType
 from globalmanager.kinds.edge.federatedlearningjob import KIND as FEDERATED
+from globalmanager.kinds.edge.incrementallearningjob import KIND as INCREMENTAL
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from tests.golden.cases import manifest
 from tests.support.world import World, from_yaml, job
@@ -122,3 +123,36 @@ def sedna_federated_job() -> World:
     for node in ("edge1", "edge2"):
         world.dataset(f"{node}-surface-defect-detection-dataset", node, "/data/1.txt")
     return world
+
+
+# ---- incremental learning -----------------------------------------------------------------------
+
+
+def incremental_learning_spec(**fields: Any) -> dict[str, Any]:
+    """Spec of a job that begins a round with more than 4 new samples to train on."""
+    container = {"name": "main", "image": "registry.test/worker:1"}
+    template = {"spec": {"nodeName": "edge0", "containers": [container]}}
+    train = {"operator": ">", "threshold": 4, "metric": "num_of_samples"}
+    deploy = {"operator": ">", "threshold": 0.1, "metric": "precision_delta"}
+    return {
+        "initialModel": {"name": "initial"},
+        "dataset": {"name": "data", "trainProb": 0.8},
+        "trainSpec": {"template": template, "trigger": {"condition": train}},
+        "evalSpec": {"template": template},
+        "deploySpec": {
+            "model": {"name": "deployed"},
+            "template": template,
+            "trigger": {"condition": deploy},
+            "hardExampleMining": {"name": "IBT"},
+        },
+        "outputDir": "/output",
+        **fields,
+    }
+
+
+def incremental_job(*, sedna: bool = False, **fields: Any) -> World:
+    """A job, with all that it refers to, and 10 samples."""
+    spec = incremental_learning_spec(**fields)
+    world = World(INCREMENTAL, job("helmet", spec), INCREMENTAL.definition.resources[int(sedna)])
+    world.model("initial", "/models/base").model("deployed", "/models/deployed/m.pb", format="pb")
+    return counted(world.dataset("data", "edge0", "/data/train.txt").nodes("edge0"), data=10)

@@ -5,7 +5,7 @@ import pytest
 from edgeai.api.jointinferenceservice import Mining
 from edgeai.api.workers import Parameter
 from edgeai.worker import hard_example_mining
-from globalmanager.kinds.edge.jointinferenceservice import mining
+from globalmanager.kinds.edge import mining
 
 
 def parameter(key: str) -> Parameter:

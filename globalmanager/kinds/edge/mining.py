@@ -1,16 +1,21 @@
-"""The hard-example mining algorithms that workers know, and the check of their parameters.
+"""The hard-example mining algorithms that workers know: the check of their parameters, and the
+variables that tell a worker.
 
 Names and defaults come from Sedna's library. The worker also gets a parameter that the named
 algorithm does not know, because the user may have written a class of this name. The condition
 Accepted names such a parameter.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from edgeai.api.jointinferenceservice import PARAMETERS, Mining, ParameterForm
 from edgeai.api.specs import InvalidSpec, shown
+from globalmanager.kinds.shared.pods import EnvVar, literal
 
 _EXAMPLES: Final[Mapping[ParameterForm, str]] = {"number": "0.5", "whole number": "7"}
 
@@ -64,3 +69,12 @@ def unknown_parameters(mining: Mining | None) -> str:
         return ""
     names = ", ".join(sorted(forms)) or "none"
     return f"{mining.name} does not know {', '.join(unknown)} (it knows: {names}); passed on as is"
+
+
+def environment(mining: Mining | None) -> list[EnvVar]:
+    """Variables of the algorithm. Empty when the worker's own code decides."""
+    if mining is None:
+        return []
+    # Sedna's library reads a JSON list of keys and values.
+    parameters = json.dumps(msgspec.to_builtins(mining.parameters))
+    return [literal("HEM_NAME", mining.name), literal("HEM_PARAMETERS", parameters)]

@@ -1,0 +1,54 @@
+"""Computes the assignments: what each edge node must hold of an IncrementalLearningJob."""
+
+from collections.abc import Iterator, Mapping
+
+from common.wire import WorkerGrant
+from edgeai.api.objects import LABEL_ROLE, is_being_deleted, label_of
+from edgeai.api.pod_state import node_of
+from edgeai.ids import NodeName, WorkerName, is_subdomain
+from globalmanager.contract import Assignment, Observed
+from globalmanager.kinds.edge.incrementallearningjob import spec as types
+from globalmanager.kinds.edge.incrementallearningjob.spec import ROLES, worker_name
+from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
+
+
+def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
+    """Node -> assignment, with a grant for each worker.
+
+    The body depends only on the generation, because the version is the generation: each node has
+    the grants of all workers, and the GlobalManager takes reports of those that run there now. A
+    worker keeps its name from round to round. What it tells names the round.
+    """
+    if is_being_deleted(observed.object):
+        return {}
+    grants = {_worker(observed, role): _grant(observed, role) for role in ROLES}
+    by_node: dict[NodeName, set[WorkerName]] = {}
+    for node, role in _places(observed):
+        if is_subdomain(node):
+            by_node.setdefault(NodeName(node), set()).add(_worker(observed, role))
+    return {
+        node: Assignment.of(observed, spec={}, workers=grants, reporting=frozenset(workers))
+        for node, workers in sorted(by_node.items())
+    }
+
+
+def nodes(observed: Observed) -> list[NodeName]:
+    """The nodes where workers belong or run, sorted."""
+    return sorted({NodeName(node) for node, _ in _places(observed) if is_subdomain(node)})
+
+
+def _places(observed: Observed) -> Iterator[tuple[str, str]]:
+    """Node and role of each worker: where the spec wants it, and where it still is."""
+    for pod in observed.pods:
+        if label_of(pod, LABEL_ROLE) in ROLES:
+            yield node_of(pod), label_of(pod, LABEL_ROLE)
+    for role in ROLES if observed.spec is not None else ():
+        yield types.node_of(observed, observed.spec, role), role
+
+
+def _worker(observed: Observed, role: str) -> WorkerName:
+    return worker_name(observed.ref.name, role)
+
+
+def _grant(observed: Observed, role: str) -> WorkerGrant:
+    return WorkerGrant(secret_hash(worker_secret(observed.settings.root_key, observed.uid, role)))

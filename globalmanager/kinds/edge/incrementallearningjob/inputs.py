@@ -1,0 +1,128 @@
+"""Brings the samples of a round, and a copy of its base model, into a worker's pod.
+
+An init container does it, with the image of the worker, which has Python: so it needs no further
+image, and the worker finds a file with nothing but its samples, as Sedna's library expects it. The
+base model is copied because that library saves into its directory, and inputs are read-only.
+"""
+
+import json
+import posixpath
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from edgeai.api.incrementallearningjob import Samples
+from globalmanager.kinds.shared import storage
+from globalmanager.kinds.shared.pods import literal
+
+DIRECTORY: Final = "/edgeai-round"
+_VOLUME: Final = "edgeai-round"
+_EXTENSIONS: Final = ("csv", "jsonl")
+
+# Arguments: the data, its format ("" for the ending of its name), JSON of [start, end] of samples,
+# the file for them; then the base model and its copy, or nothing. What a sample is, is said in
+# localcontroller/hooks/samples.py.
+_PROGRAM: Final = r"""
+import csv, json, os, shutil, sys
+data, form, ranges, target, *models = sys.argv[1:]
+form = form or ("dir" if os.path.isdir(data) else data.rpartition(".")[2])
+def records(lines):
+    read = []
+    def noted():
+        for line in lines:
+            read.append(line)
+            yield line
+    for row in csv.reader(noted()):
+        text = "".join(read)
+        read.clear()
+        if text.strip():
+            yield text
+def samples(file):
+    if form == "csv":
+        found = records(file)
+        target.write(next(found, ""))
+        return found
+    return (line for line in file if line.strip()) if form == "jsonl" else file
+def files():
+    paths = (os.path.join(place, name) for place, _, names in os.walk(data) for name in names)
+    return (path + "\n" for path in sorted(paths, key=lambda path: (os.path.getmtime(path), path)))
+def chosen(found):
+    count = 0
+    for sample in found:
+        if any(start <= count < end for start, end in ranges):
+            target.write(sample if sample.endswith("\n") else sample + "\n")
+        count += 1
+    wanted = max(end for _, end in ranges)
+    if count < wanted:
+        sys.exit(f"{data} has {count} samples, and the round needs {wanted}: were some removed?")
+ranges = json.loads(ranges)
+with open(target, "w", encoding="utf-8", newline="") as target:
+    if form == "dir":
+        chosen(files())
+    else:
+        with open(data, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            chosen(samples(file))
+if models and os.path.isdir(models[0]):
+    shutil.copytree(models[0], models[1], dirs_exist_ok=True)
+elif models and os.path.exists(models[0]):
+    os.makedirs(os.path.dirname(models[1]), exist_ok=True)
+    shutil.copyfile(models[0], models[1])
+"""
+
+
+def samples_file(url: str, format_: str) -> str:
+    """Where the worker finds its samples, with the ending of their format."""
+    ending = format_ or url.rpartition(".")[2]
+    return f"{DIRECTORY}/samples.{ending if ending in _EXTENSIONS else 'txt'}"
+
+
+def base_copy(url: str) -> str:
+    return f"{DIRECTORY}/base/{posixpath.basename(url.rstrip('/'))}"
+
+
+def with_samples(
+    data: storage.Placement,
+    image: str,
+    *,
+    url: str,
+    format_: str,
+    ranges: list[Samples],
+    variable: str,
+    base: str = "",
+) -> storage.Placement:
+    """`data` with the init container, and with what it brings.
+
+    Args:
+        image: of the worker
+        url: of the data
+        variable: tells the worker where its samples are
+        base: URL of the base model; "" for none
+    """
+    target = samples_file(url, format_)
+    pairs = json.dumps([[part.start, part.end] for part in ranges])
+    models = [storage.path_in_pod(base), base_copy(base)] if base else []
+    mount = {"name": _VOLUME, "mountPath": DIRECTORY}
+    init: dict[str, Any] = {
+        "name": "edgeai-samples",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-c", _PROGRAM],
+        "args": [storage.path_in_pod(url), format_, pairs, target, *models],
+        # Its last words say why the round has no samples.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": storage.RESTRICTED,
+        "volumeMounts": [*data.mounts, mount],
+    }
+    variables = {variable: target, **({"BASE_MODEL_URL": base_copy(base)} if base else {})}
+    return msgspec.structs.replace(
+        data,
+        env=(*_without(data, variables), *(literal(*item) for item in variables.items())),
+        volumes=(*data.volumes, {"name": _VOLUME, "emptyDir": {}}),
+        mounts=(*data.mounts, mount),
+        init_containers=(*data.init_containers, init),
+    )
+
+
+def _without(data: storage.Placement, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [variable for variable in data.env if variable["name"] not in names]

@@ -1,0 +1,159 @@
+"""Plans what an IncrementalLearningJob needs next.
+
+The engine plans again when the job has changed, or its workers' pods, or the Dataset, Models and
+Nodes that the job refers to, or the contact to its edges. Pure and total. The plan writes the next
+state of the rounds (`rounds`) and acts on it only when it is in .status: the state says what to do,
+after a kill at any point too.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from edgeai.api import pod_state
+from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec, Phase, Stage
+from edgeai.api.objects import is_being_deleted
+from edgeai.api.pod_state import phase_of
+from edgeai.api.resources import Object
+from edgeai.api.status import STARTING, WAITING, Finding, Truth
+from edgeai.faults import pod_faults
+from globalmanager.contract import Observed, Plan
+from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge.incrementallearningjob import rounds, stages, triggers, workers
+from globalmanager.kinds.edge.incrementallearningjob import spec as types
+from globalmanager.kinds.edge.incrementallearningjob.assignments import nodes
+from globalmanager.kinds.edge.incrementallearningjob.spec import LEARNING
+from globalmanager.kinds.edge.incrementallearningjob.state import State, state_of
+from globalmanager.kinds.shared import children, lifecycle, sedna, status
+from globalmanager.kinds.shared.children import Stages
+from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.silent_nodes import silent_since
+
+_PHASES: Final = {
+    Stage.TRAIN: Phase.TRAINING,
+    Stage.EVAL: Phase.EVALUATING,
+    Stage.DEPLOY: Phase.DEPLOYING,
+}
+_NORMAL_ENDS: Final = ("Deployed", "NotDeployed")
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """The next actions and the whole status of one job. A default Plan means that the job has
+    converged.
+
+    Args: now: UTC
+    """
+    if is_being_deleted(observed.object):
+        return Plan()  # the garbage collector deletes the children by their owner references
+    spec: IncrementalLearningJobSpec | None = observed.spec
+    state = state_of(observed)
+    # A wrong spec and a missing object stop no worker, and begin and end no stage.
+    if observed.invalid is not None:
+        findings = (status.rejected(observed.invalid), refs.UNRESOLVED)
+        return _concluded(observed, state, findings, now)
+    assert spec is not None  # `read` has given it, or `invalid`
+    obstacles = types.obstacles(observed, spec)
+    findings = (status.accepted(), refs.resolved(obstacles))
+    if obstacles:
+        return _concluded(observed, state, findings, now)
+    step = rounds.next_step(observed, spec, state, now)
+    if step.state != state:
+        # First the decision. What follows from it comes with the next plan.
+        decided = _concluded(observed, step.state, findings, now)
+        return msgspec.structs.replace(decided, is_decision=True)
+    desired = workers.desired(observed, spec, state, now)
+    actions = children.reconcile(
+        observed, desired, workers.OWNS, exempt=workers.kept(observed, state)
+    )
+    timers = step.timers
+    if state.current is not None:
+        timers = timers.add(workers.retry_left_s(state.current, now))
+    return _concluded(observed, state, findings, now, actions, timers)
+
+
+def _concluded(
+    observed: Observed,
+    state: State,
+    findings: tuple[Finding, Finding],
+    now: datetime,
+    actions: Stages = (),
+    timers: Timers = Timers(),  # noqa: B008 - frozen
+) -> Plan:
+    examination = pod_faults.examine(_examined(observed, state), now)
+    learning = _learning(observed, state, findings, examination)
+    phase = _PHASES[state.current.stage] if state.current else Phase.WATCHING
+    if any(finding.truth is not Truth.TRUE for finding in findings):
+        phase = Phase.PENDING if findings[0].truth is Truth.TRUE else Phase.INVALID
+    pods = observed.pods
+    conclusion = lifecycle.conclude(
+        observed,
+        now,
+        findings=[*findings, learning],
+        phase=sedna.phase(observed, phase),
+        nodes=nodes(observed),
+        fields={
+            **state.fields,
+            "active": sum(map(pod_state.is_active, pods)),
+            "failed": sum(phase_of(pod) == "Failed" for pod in pods),
+        },
+        examination=examination,
+        stages=actions,
+        timers=timers,
+    )
+    return stages.with_conditions(observed, state, conclusion, now)
+
+
+def _examined(observed: Observed, state: State) -> Iterator[Object]:
+    """The pods whose faults count. Attempts that failed are over."""
+    for pod in observed.pods:
+        if phase_of(pod) != "Failed" and silent_since(pod) is None:
+            yield pod
+
+
+def _learning(
+    observed: Observed,
+    state: State,
+    findings: Sequence[Finding],
+    examination: pod_faults.Examination,
+) -> Finding:
+    cause = next((finding for finding in findings if finding.truth is not Truth.TRUE), None)
+    if cause is not None:
+        return Finding(LEARNING, Truth.FALSE, WAITING, f"see condition {cause.type}")
+    refusal = observed.refusal
+    if refusal is not None:
+        return Finding(LEARNING, Truth.FALSE, refusal.reason, refusal.message)
+    fault = next(iter(examination.faults), None)
+    if fault is not None:
+        return Finding(LEARNING, Truth.FALSE, fault.reason, fault.message)
+    if state.current is not None:
+        return _in_round(observed, state)
+    last = state.last
+    if last is not None and last.reason not in _NORMAL_ENDS:
+        text = f"{last.message}; the next round begins with new samples"
+        return Finding(LEARNING, Truth.FALSE, last.reason, text)
+    return _watching(observed)
+
+
+def _in_round(observed: Observed, state: State) -> Finding:
+    assert state.current is not None
+    number, stage = state.current.number, state.current.stage
+    pod = workers.pod_of(observed, state.current)
+    if stage is Stage.DEPLOY or (pod is not None and phase_of(pod) == "Running"):
+        return Finding(LEARNING, Truth.TRUE, str(_PHASES[stage]), f"round {number}")
+    attempt = state.current.attempt + 1
+    text = f"round {number}: the {stage.lower()} worker is starting (attempt {attempt})"
+    return Finding(LEARNING, Truth.FALSE, STARTING, text)
+
+
+def _watching(observed: Observed) -> Finding:
+    """Without numbers: a message with them would be another write for each new sample."""
+    spec: IncrementalLearningJobSpec = observed.spec
+    name, trigger = spec.dataset.name, spec.train_spec.trigger
+    if refs.dataset_samples(observed, name) is None:
+        text = f"Dataset {name} has no number of samples: see its condition Counted"
+        return Finding(LEARNING, Truth.FALSE, "NotCounted", text)
+    condition = triggers.shown(trigger.condition) if trigger.condition else "new samples"
+    timer = f" between {trigger.timer.start} and {trigger.timer.end} UTC" if trigger.timer else ""
+    return Finding(LEARNING, Truth.TRUE, "Watching", f"Dataset {name}, for {condition}{timer}")

@@ -1,0 +1,285 @@
+"""The rounds of an IncrementalLearningJob: the next state, from the present one.
+
+A round is decided by a trigger, trains, evaluates, and deploys its model if it is better. Each step
+is a new State that the plan writes into .status. What a state demands (pods, the model of the
+inference worker) comes with the plan after it, so a GlobalManager that is killed at any point goes
+on from the state. Pure and total.
+"""
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from edgeai.api import pod_state
+from edgeai.api.incrementallearningjob import (
+    Deployed,
+    IncrementalLearningJobSpec,
+    Outcome,
+    Progress,
+    Round,
+    Stage,
+)
+from edgeai.api.pod_state import node_of, phase_of
+from edgeai.api.resources import Object
+from edgeai.api.status import mapping, mappings, parse_time
+from edgeai.ids import NodeName
+from edgeai.times import rfc3339
+from globalmanager.contract import Observed
+from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge.incrementallearningjob import spec as types
+from globalmanager.kinds.edge.incrementallearningjob import triggers, workers
+from globalmanager.kinds.edge.incrementallearningjob.spec import HARD_EXAMPLES
+from globalmanager.kinds.edge.incrementallearningjob.state import (
+    Result,
+    State,
+    result_of,
+    shown_metrics,
+)
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.lifecycle import Timers, pause_left_s
+from globalmanager.kinds.shared.silent_nodes import is_in_session
+from globalmanager.kinds.shared.worker_status import total
+
+MAX_ATTEMPTS: Final = 3
+"""Of one stage. Then the round has failed."""
+NO_REPORT_S: Final = 60.0
+"""Seconds that the report of a worker that has succeeded may take from a node in contact."""
+DEPLOYED_WITHIN_S: Final = 600.0
+"""Seconds after which a deployment has failed. Without a limit, a model that cannot be loaded would
+keep the next round from beginning."""
+MAX_EVALUATED_ROUNDS: Final = 5
+"""The latest rounds whose samples for evaluation are used, as in Sedna."""
+
+
+class Step(NamedTuple):
+    """The next state; it is the present one where the job waits. `timers`: when to look again."""
+
+    state: State
+    timers: Timers = Timers()
+
+
+def next_step(
+    observed: Observed, spec: IncrementalLearningJobSpec, state: State, now: datetime
+) -> Step:
+    """Args: spec: accepted; all objects that it names exist"""
+    adapted = _adapted(observed, spec, state)
+    if adapted != state:
+        return Step(adapted)
+    if state.current is None:
+        return _watch(observed, spec, state, now)
+    if state.current.stage is Stage.DEPLOY:
+        return _deploy(observed, spec, state, state.current, now)
+    return _work(observed, spec, state, state.current, now)
+
+
+# ---- between rounds -----------------------------------------------------------------------------
+
+
+def _adapted(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> State:
+    """The state for other data, fewer samples and other Models than before."""
+    progress = state.progress
+    if state.current is not None:  # what the spec says now counts from the next round on
+        return state
+    url = refs.dataset_source(observed, spec.dataset.name, env="").url
+    count = refs.dataset_samples(observed, spec.dataset.name)
+    if progress.url != url:
+        empty = Progress(url=url, hard=_hard(observed))
+        kept = {"initial": progress.initial, "models": progress.models}
+        progress = msgspec.structs.replace(empty, **kept)
+    # Somebody has removed samples: those that come now are new.
+    if count is not None and count < progress.triggered:
+        progress = msgspec.structs.replace(
+            progress,
+            triggered=count,
+            trained=min(progress.trained, count),
+            valid=[part for part in progress.valid if part.end <= count],
+        )
+    initial = refs.model_source(observed, spec.initial_model.name, env="").url
+    if progress.initial != initial:
+        progress = msgspec.structs.replace(progress, initial=initial, models=[])
+    return msgspec.structs.replace(state, progress=progress)
+
+
+def _watch(
+    observed: Observed, spec: IncrementalLearningJobSpec, state: State, now: datetime
+) -> Step:
+    trigger = spec.train_spec.trigger
+    count = refs.dataset_samples(observed, spec.dataset.name) or 0
+    closed_s = triggers.closed_s(trigger.timer, now)
+    # Whatever the trigger compares, a round needs new samples.
+    if count <= state.progress.triggered or closed_s > 0:
+        return Step(state, Timers().add(closed_s))
+    if not triggers.is_met(trigger.condition, _value(observed, spec, state, count)):
+        return Step(state)
+    return Step(_begun(observed, spec, state, count, now))
+
+
+def _value(observed: Observed, spec: IncrementalLearningJobSpec, state: State, count: int) -> float:
+    condition = spec.train_spec.trigger.condition
+    if condition and condition.metric == HARD_EXAMPLES:
+        return float(_hard(observed) - state.progress.hard)
+    train, _ = triggers.divided(state.progress.triggered, count, spec.dataset.train_prob)
+    return float(train.end - train.start)
+
+
+def _hard(observed: Observed) -> int:
+    return total(status.status_of(observed), "hard") or 0
+
+
+def _begun(
+    observed: Observed,
+    spec: IncrementalLearningJobSpec,
+    state: State,
+    count: int,
+    now: datetime,
+) -> State:
+    """The state in which the next round begins. All that it works on is written here."""
+    progress, number = state.progress, state.round + 1
+    # A round that failed has trained on nothing, so its samples are of this one.
+    train, valid = triggers.divided(progress.trained, count, spec.dataset.train_prob)
+    format_ = types.model_format(observed, spec.initial_model.name)
+    current = Round(
+        number=number,
+        stage=Stage.TRAIN,
+        since=rfc3339(now),
+        url=progress.url,
+        node=types.node_of(observed, spec, types.TRAIN),
+        directory=f"{types.directory(observed, spec)}/{number}/model",
+        train=[train],
+        valid=[*progress.valid, valid][-MAX_EVALUATED_ROUNDS:],
+        end=count,
+        base=types.of_format(progress.models, format_) or progress.initial,
+    )
+    progress = msgspec.structs.replace(progress, triggered=count, hard=_hard(observed))
+    return msgspec.structs.replace(state, round=number, current=current, progress=progress)
+
+
+# ---- train and eval -----------------------------------------------------------------------------
+
+
+def _work(
+    observed: Observed,
+    spec: IncrementalLearningJobSpec,
+    state: State,
+    current: Round,
+    now: datetime,
+) -> Step:
+    result = result_of(observed, current)
+    if result is not None and current.stage is Stage.TRAIN:
+        trained = msgspec.structs.replace(
+            current, stage=Stage.EVAL, attempt=0, since=rfc3339(now), models=result.models
+        )
+        return Step(msgspec.structs.replace(state, current=trained))
+    if result is not None:
+        return Step(_evaluated(observed, spec, state, current, result, now))
+    pod = workers.pod_of(observed, current)
+    if pod is None or phase_of(pod) not in ("Failed", "Succeeded"):
+        return Step(state)
+    if phase_of(pod) == "Succeeded":
+        left_s = _report_left_s(observed, pod, now)
+        if left_s > 0:
+            return Step(state, Timers().add(left_s))
+    return Step(_failed(state, current, pod, now))
+
+
+def _report_left_s(observed: Observed, pod: Object, now: datetime) -> float:
+    """Seconds that the report of a worker that has succeeded may still take."""
+    # The report waits on the node until the node is in contact again.
+    if not is_in_session(observed, pod):
+        return NO_REPORT_S
+    contact = observed.contacts[NodeName(node_of(pod))]
+    ends = [
+        mapping(mapping(container.get("state")).get("terminated")).get("finishedAt")
+        for container in mappings(mapping(pod.get("status")).get("containerStatuses"))
+    ]
+    times = [*filter(None, map(parse_time, ends)), contact.since]
+    return pause_left_s(rfc3339(max(times)), NO_REPORT_S, now)
+
+
+def _failed(state: State, current: Round, pod: Object, now: datetime) -> State:
+    """The state after a failed attempt: the next attempt, or the end of the round."""
+    attempt = current.attempt + 1
+    if attempt < MAX_ATTEMPTS:
+        again = msgspec.structs.replace(current, attempt=attempt, since=rfc3339(now))
+        return msgspec.structs.replace(state, current=again)
+    name = pod["metadata"]["name"]
+    if phase_of(pod) == "Succeeded":
+        cause = f"pod {name} has succeeded and told of no model in {current.directory}"
+    else:
+        cause = f"pod {name} has failed{_last_words(pod)}"
+    reason = f"{current.stage}Failed"
+    message = f"round {current.number}: {cause}, after {attempt} attempts"
+    return _ended(state, current, reason, message, now)
+
+
+def _last_words(pod: Object) -> str:
+    for container in pod_state.container_states(pod):
+        terminated = mapping(mapping(container.get("state")).get("terminated"))
+        if terminated.get("exitCode") not in (None, 0):
+            words = str(terminated.get("message") or "").strip()
+            return f" with exit code {terminated['exitCode']}" + (words and f": {words[-300:]}")
+    words = str(mapping(pod.get("status")).get("message") or "")
+    return words and f": {words[:300]}"
+
+
+def _ended(state: State, current: Round, reason: str, message: str, now: datetime) -> State:
+    last = Outcome(current.number, current.stage, reason, message, rfc3339(now))
+    return msgspec.structs.replace(state, current=None, last=last)
+
+
+# ---- the deployment -----------------------------------------------------------------------------
+
+
+def _evaluated(
+    observed: Observed,
+    spec: IncrementalLearningJobSpec,
+    state: State,
+    current: Round,
+    result: Result,
+    now: datetime,
+) -> State:
+    """The state after the evaluation: the deployment, or the end of the round."""
+    progress = msgspec.structs.replace(
+        state.progress, trained=current.end, valid=current.valid, models=current.models
+    )
+    state = msgspec.structs.replace(state, progress=progress, metrics=shown_metrics(result))
+    condition = spec.deploy_spec.trigger.condition
+    value = triggers.value_of(condition.metric, result.new, result.former) if condition else 0.0
+    if condition and value is None:
+        told = ", ".join(result.new) or "none"
+        text = f"the evaluation told no {condition.metric} (it told: {told})"
+        return _ended(state, current, "MetricMissing", f"round {current.number}: {text}", now)
+    if condition and not triggers.is_met(condition, value or 0.0):
+        text = f"{condition.metric} is {value:.6g}, not {triggers.shown(condition)}"
+        return _ended(state, current, "NotDeployed", f"round {current.number}: {text}", now)
+    model = spec.deploy_spec.model.name
+    deployed = Deployed(
+        round=current.number,
+        model=model,
+        url=types.of_format(current.models, types.model_format(observed, model)),
+        time=rfc3339(now),
+    )
+    current = msgspec.structs.replace(current, stage=Stage.DEPLOY, attempt=0, since=rfc3339(now))
+    return msgspec.structs.replace(state, current=current, deployed=deployed)
+
+
+def _deploy(
+    observed: Observed,
+    spec: IncrementalLearningJobSpec,
+    state: State,
+    current: Round,
+    now: datetime,
+) -> Step:
+    if workers.has_deployed(observed, spec, state, current, now):
+        return Step(_ended(state, current, "Deployed", f"round {current.number}", now))
+    contact = workers.inference_contact(observed, spec)
+    if contact is not None and not contact.connected:
+        return Step(state)  # nobody knows what the worker does
+    times = (parse_time(current.since), contact.since if contact else None)
+    since = max(filter(None, times), default=now)
+    left_s = pause_left_s(rfc3339(since), DEPLOYED_WITHIN_S, now)
+    if left_s > 0:
+        return Step(state, Timers().add(left_s, workers.updated_left_s(spec, current, now)))
+    text = f"the inference worker has not taken the model within {DEPLOYED_WITHIN_S:.0f} s"
+    return Step(_ended(state, current, "DeployFailed", f"round {current.number}: {text}", now))

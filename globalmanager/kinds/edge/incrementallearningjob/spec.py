@@ -1,0 +1,183 @@
+"""Reads and checks the spec of an IncrementalLearningJob, and names what it refers to."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from edgeai.api.incrementallearningjob import (
+    OPERATORS,
+    IncrementalLearningJobSpec,
+    TrainedModel,
+    Trigger,
+)
+from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec, shown
+from edgeai.api.status import mapping
+from edgeai.api.workers import WorkerForm
+from edgeai.ids import WorkerName
+from globalmanager.contract import Job, Observed
+from globalmanager.kinds.edge import mining
+from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge.worker_form import check, fixed_node
+from globalmanager.kinds.shared import storage
+
+TRAIN: Final = "train"
+EVAL: Final = "eval"
+INFERENCE: Final = "inference"
+ROLES: Final = (TRAIN, EVAL, INFERENCE)
+LEARNING: Final = "Learning"
+
+SAMPLES: Final = "num_of_samples"
+HARD_EXAMPLES: Final = "num_of_hard_examples"
+
+_CLOCK: Final = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)\Z")
+_METRIC: Final = re.compile(r"[^\[\]]+(\[[0-9]{1,4}\])?\Z")
+
+
+def read(object_: Object) -> IncrementalLearningJobSpec:
+    """The accepted spec. Raises: InvalidSpec"""
+    spec = parse_spec(object_, IncrementalLearningJobSpec)
+    # The workers have such names, which become labels of their pods.
+    check_service_name(object_["metadata"]["name"], f"-{INFERENCE}")
+    for name, path in models(spec):
+        check_object_name(name, path, "Model")
+    check_object_name(spec.dataset.name, "spec.dataset.name", "Dataset")
+    for form, path in forms(spec):
+        check(form, path)
+    storage.check_url(spec.output_dir, "spec.outputDir")
+    if urlsplit(spec.output_dir).scheme:
+        storage.check_bucket_url(spec.output_dir, "spec.outputDir")
+    _check_trigger(spec.train_spec.trigger, "spec.trainSpec.trigger")
+    _check_trigger(spec.deploy_spec.trigger, "spec.deploySpec.trigger")
+    condition = spec.train_spec.trigger.condition
+    if condition and condition.metric not in (SAMPLES, HARD_EXAMPLES):
+        problem = f"{shown(condition.metric)} is not known before training"
+        remedy = f"use {SAMPLES} or {HARD_EXAMPLES}"
+        raise InvalidSpec("spec.trainSpec.trigger.condition.metric", problem, remedy)
+    mining.check(
+        "spec.deploySpec",
+        hard_example_mining=spec.deploy_spec.hard_example_mining,
+        hard_example_algorithm=None,
+    )
+    return spec
+
+
+def _check_trigger(trigger: Trigger, path: str) -> None:
+    condition = trigger.condition
+    if condition and condition.operator not in OPERATORS:
+        problem = f"{shown(condition.operator)} is no operator"
+        raise InvalidSpec(f"{path}.condition.operator", problem, f"use {', '.join(OPERATORS)}")
+    if condition and not _METRIC.match(condition.metric):
+        problem = f"{shown(condition.metric)} is no name of a metric"
+        remedy = "write it like precision_delta or precisions[3]"
+        raise InvalidSpec(f"{path}.condition.metric", problem, remedy)
+    times = {"start": trigger.timer.start, "end": trigger.timer.end} if trigger.timer else {}
+    for field, text in times.items():
+        if not _CLOCK.match(text):
+            problem = f"{shown(text)} is no time of day"
+            raise InvalidSpec(f"{path}.timer.{field}", problem, 'write it like "02:00"')
+
+
+def forms(spec: IncrementalLearningJobSpec) -> tuple[tuple[WorkerForm, str], ...]:
+    """Each worker with its path."""
+    paths = ("spec.trainSpec", "spec.evalSpec", "spec.deploySpec")
+    return tuple(zip((spec.train_spec, spec.eval_spec, spec.deploy_spec), paths, strict=True))
+
+
+def models(spec: IncrementalLearningJobSpec) -> Iterator[tuple[str, str]]:
+    """The name of each Model, with its path."""
+    yield spec.initial_model.name, "spec.initialModel.name"
+    yield spec.deploy_spec.model.name, "spec.deploySpec.model.name"
+    if spec.eval_spec.initial_eval_model:
+        yield spec.eval_spec.initial_eval_model.name, "spec.evalSpec.initialEvalModel.name"
+
+
+def model_format(observed: Observed, name: str) -> str:
+    ref = refs.model_ref(observed.type, observed.ref.namespace, name)
+    spec = mapping(observed.references.get(ref, {}).get("spec"))
+    return str(spec.get("format") or "")
+
+
+def of_format(models: list[TrainedModel], format_: str) -> str:
+    """The URL of the model in this format, or else of the first one; "" without models."""
+    same = (model.url for model in models if model.format == format_)
+    return next(same, models[0].url if models else "")
+
+
+def worker_name(job: str, role: str) -> WorkerName:
+    return WorkerName(f"{job}-{role}")
+
+
+def is_local(spec: IncrementalLearningJobSpec) -> bool:
+    """Whether the models stay on the node."""
+    return not urlsplit(spec.output_dir).scheme
+
+
+def directory(observed: Observed, spec: IncrementalLearningJobSpec) -> str:
+    """Where the rounds of this job save their models."""
+    # By the uid, because another job, or this one made again, may have the same outputDir.
+    return f"{spec.output_dir.rstrip('/')}/{observed.ref.name}-{observed.uid[:8]}"
+
+
+def node_of(observed: Observed, spec: IncrementalLearningJobSpec, role: str) -> str:
+    """Where the worker runs; "" while the Dataset does not exist."""
+    form = {TRAIN: spec.train_spec, EVAL: spec.eval_spec, INFERENCE: spec.deploy_spec}[role]
+    return fixed_node(form) or refs.dataset_node(observed, spec.dataset.name)
+
+
+# ---- references ---------------------------------------------------------------------------------
+
+
+def references(job: Job) -> frozenset[ObjectRef]:
+    """The Dataset, Models, Nodes and the Secret that the spec names."""
+    spec: IncrementalLearningJobSpec | None = job.spec
+    if spec is None:
+        return frozenset()
+    named = refs.named(
+        job,
+        models=[name for name, _ in models(spec)],
+        datasets=[spec.dataset.name],
+        forms=[form for form, _ in forms(spec)],
+    )
+    secret = spec.credential_name
+    return named | {refs.secret_ref(job.ref.namespace, name) for name in (secret,) if name}
+
+
+def obstacles(observed: Observed, spec: IncrementalLearningJobSpec) -> tuple[refs.Obstacle, ...]:
+    """What the job waits for: missing objects and images. When none is missing: what clashes."""
+    missing = tuple(entry for entry in _missing(observed, spec) if entry is not None)
+    return missing or tuple(_clashes(observed, spec))
+
+
+def _missing(
+    observed: Observed, spec: IncrementalLearningJobSpec
+) -> Iterator[refs.Obstacle | None]:
+    for name, path in models(spec):
+        yield refs.model_obstacle(observed, name, path)
+    for worker in (spec.train_spec, spec.eval_spec):
+        name, node = spec.dataset.name, fixed_node(worker)
+        yield refs.dataset_obstacle(observed, name, "spec.dataset.name", node=node)
+    if spec.credential_name:
+        yield refs.secret_obstacle(observed, spec.credential_name, "spec.credentialName")
+    try:
+        storage.check_place(f"{spec.output_dir}/model", observed.settings, "spec.outputDir")
+    except InvalidSpec as error:
+        yield refs.Obstacle("PathNotAllowed", str(error))
+    for form, path in forms(spec):
+        yield from refs.worker_obstacles(observed, form, path)
+
+
+def _clashes(observed: Observed, spec: IncrementalLearningJobSpec) -> Iterator[refs.Obstacle]:
+    place, node = node_of(observed, spec, INFERENCE), node_of(observed, spec, TRAIN)
+    if is_local(spec) and place != node:
+        text = f"spec.outputDir is a directory of node {node}, and spec.deploySpec runs on {place}"
+        yield refs.Obstacle("OutputElsewhere", f"{text}: give both one node, or use an s3 URL")
+    sources = [refs.model_source(observed, name, env="") for name, _ in models(spec)]
+    output = storage.Source(env="", url=spec.output_dir, credential=spec.credential_name)
+    data = refs.dataset_source(observed, spec.dataset.name, env="")
+    names = storage.secrets([*sources, data, output])
+    # A container can use the keys of one Secret: the names of the keys are the same in all.
+    if len(names) > 1:
+        text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
+        yield refs.Obstacle("CredentialsDiffer", f"{text}: put them into one Secret")

@@ -1,0 +1,141 @@
+"""What .status knows of the rounds, and what the workers have told of the present one.
+
+Total: a status may contain anything, and so may a report.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from edgeai.api.incrementallearningjob import (
+    Deployed,
+    Outcome,
+    Progress,
+    Round,
+    TrainedModel,
+)
+from edgeai.api.status import Metric, mapping, mappings, worker_entries
+from globalmanager.contract import Observed
+from globalmanager.kinds.edge.incrementallearningjob.spec import worker_name
+from globalmanager.kinds.shared import status
+from globalmanager.kinds.shared.storage import path_in_pod
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_MODELS: Final = 3  # of one training; a LocalController tells no more
+MAX_METRICS: Final = 32
+METRICS: Final = "metrics."
+FORMER: Final = "metrics.1."
+"""A number of a report is a metric of the first model, or of the second one, when its name begins
+so."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """What decides the next step. The plan writes a new one before it acts on it."""
+
+    round: int = 0
+    current: Round | None = None
+    progress: Progress = Progress()
+    deployed: Deployed | None = None
+    last: Outcome | None = None
+    metrics: list[Metric] = []
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of .status."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
+
+
+def state_of(observed: Observed) -> State:
+    """The state in .status. A part that cannot be read counts as missing."""
+    fields = status.status_of(observed)
+    current = _part(fields, "current", Round)
+    deployed = _part(fields, "deployed", Deployed)
+    number = fields.get("round")
+    numbers = [number] if isinstance(number, int) and not isinstance(number, bool) else []
+    metrics = mappings(fields.get("metrics"))[: 2 * MAX_METRICS]
+    return State(
+        # The number never falls, because a round that ran must not run again under its number.
+        round=max([0, *numbers, *([current.number] if current else [])]),
+        current=current,
+        progress=_part(fields, "progress", Progress) or Progress(),
+        deployed=deployed,
+        last=_part(fields, "last", Outcome),
+        metrics=[Metric(str(one.get("key")), str(one.get("value"))) for one in metrics],
+    )
+
+
+def _part(fields: Mapping[str, Any], name: str, type_: type[T]) -> T | None:
+    try:
+        return msgspec.convert(fields.get(name), type_)
+    except msgspec.ValidationError:
+        return None
+
+
+# ---- reports ------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """What the worker of a stage has told at its end."""
+
+    models: list[TrainedModel]
+    """With the URLs that the round gives them, wherever the worker had them."""
+    new: Mapping[str, float]
+    """Metric of the first model -> value."""
+    former: Mapping[str, float]
+    """The same of the second model."""
+
+
+def result_of(observed: Observed, current: Round) -> Result | None:
+    """The result of the present stage; None while there is none of this round.
+
+    The worker has the same name in each round. Its models tell the round: they are in the directory
+    of the round, or the report is one of another round.
+    """
+    name = worker_name(observed.ref.name, current.stage.lower())
+    entry = worker_entries(status.status_of(observed)).get(name, {})
+    details = mapping(entry.get("details"))
+    told = [
+        TrainedModel(path, str(details.get(f"results.{index}.format", "")))
+        for index in range(MAX_MODELS)
+        if (path := _within(current.directory, details.get(f"results.{index}.url")))
+    ]
+    if entry.get("status") != "completed" or not told:
+        return None
+    numbers = mapping(entry.get("taskInfo"))
+    former = _metrics(numbers, FORMER)
+    new = {k: v for k, v in _metrics(numbers, METRICS).items() if f"{METRICS}{k}"[:10] != FORMER}
+    return Result(told, new, former)
+
+
+def _within(directory: str, url: Any) -> str:
+    """The URL of the model as nodes know it; "" unless it is in the directory."""
+    # A worker may know the directory below another one. A node can say anything, and this path is
+    # mounted into the workers of later rounds: so only what follows the directory counts.
+    for root in (directory, path_in_pod(directory)):
+        rest = url.partition(f"{root}/")[2].rstrip("/") if isinstance(url, str) else ""
+        if rest and ".." not in rest.split("/"):
+            return f"{directory}/{rest}"
+    return ""
+
+
+def _metrics(numbers: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    found = {}
+    for name, value in numbers.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name.startswith(prefix) and is_number and math.isfinite(value):
+            found[name.removeprefix(prefix)] = float(value)
+    return dict(sorted(found.items())[:MAX_METRICS])
+
+
+def shown_metrics(result: Result) -> list[Metric]:
+    """For .status.metrics."""
+    deltas = {
+        f"{name}_delta": value - result.former[name]
+        for name, value in result.new.items()
+        if name in result.former
+    }
+    return [Metric(name, f"{value:.6g}") for name, value in {**result.new, **deltas}.items()]

@@ -1,0 +1,349 @@
+"""The children of an IncrementalLearningJob: Secrets, the inference worker, the pod of the stage.
+
+Sedna's library and worker images expect these environment variables. The inference worker gets a
+new model by a new pod, or with hotUpdate by a file that changes while it runs.
+"""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec, Round, Stage
+from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, SECRETS, Object, ObjectRef
+from edgeai.api.status import Truth, condition_of, mapping, worker_entries
+from edgeai.api.workers import WorkerForm
+from edgeai.ids import NodeName
+from globalmanager.contract import Contact, Create, Observed, UpdateRule
+from globalmanager.kinds.edge import mining
+from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge.incrementallearningjob import inputs
+from globalmanager.kinds.edge.incrementallearningjob import spec as types
+from globalmanager.kinds.edge.incrementallearningjob.spec import (
+    EVAL,
+    INFERENCE,
+    ROLES,
+    TRAIN,
+    worker_name,
+)
+from globalmanager.kinds.edge.incrementallearningjob.state import State
+from globalmanager.kinds.edge.worker_form import WorkerPod, build, framework
+from globalmanager.kinds.shared import children, objects, status, storage
+from globalmanager.kinds.shared.lifecycle import own_pods, pause_left_s
+from globalmanager.kinds.shared.pods import WORKER_SECRET, EnvVar, literal, worker_api
+from globalmanager.kinds.shared.secrets import worker_secret
+
+OWNS: Final = {
+    SECRETS: UpdateRule.REPLACE,
+    CONFIG_MAPS: UpdateRule.REPLACE,
+    DEPLOYMENTS: UpdateRule.REPLACE,
+    # A pod that runs goes on after an edit. The pods of later stages are as the spec then is.
+    PODS: UpdateRule.KEEP,
+}
+RETRY_S: Final = 10.0
+"""Seconds until the second attempt of a stage, and twice as many until the third one."""
+UPDATED_S: Final = 60.0
+"""Seconds within which a kubelet updates a file of a ConfigMap in a pod."""
+_MODEL_FILE: Final = "model.json"
+_MODEL_VOLUME: Final = "edgeai-model"
+_MODEL_DIRECTORY: Final = "/edgeai-model"
+_ROUNDS_VOLUME: Final = "edgeai-rounds"
+
+
+def desired(
+    observed: Observed, spec: IncrementalLearningJobSpec, state: State, now: datetime
+) -> tuple[Create, ...]:
+    """The children in the order of creation."""
+    secrets = (_secret(observed, role) for role in ROLES)
+    hot = [_model_file(observed, spec, state)] if spec.deploy_spec.model.is_hot else []
+    inference = _inference(observed, spec, state)
+    current = state.current
+    is_due = current is not None and retry_left_s(current, now) <= 0
+    stage_pods = [_pod(observed, spec, current, state)] if current and is_due else []
+    return (*secrets, *hot, inference, *(pod for pod in stage_pods if pod is not None))
+
+
+def retry_left_s(current: Round, now: datetime) -> float:
+    """Seconds until the pod of the attempt may be made."""
+    if not current.attempt:
+        return 0.0
+    return pause_left_s(current.since, RETRY_S * 2 ** (current.attempt - 1), now)
+
+
+def kept(observed: Observed, state: State) -> list[ObjectRef]:
+    """The pods of the last round that began. They stay, with their logs, until the next round."""
+    starts = tuple(f"{worker_name(observed.ref.name, r)}-{state.round}-" for r in (TRAIN, EVAL))
+    names = (pod["metadata"]["name"] for pod in own_pods(observed))
+    return [
+        ObjectRef(PODS, observed.ref.namespace, name) for name in names if name.startswith(starts)
+    ]
+
+
+def pod_of(observed: Observed, current: Round) -> Object | None:
+    """The pod of the present attempt."""
+    ref = ObjectRef(PODS, observed.ref.namespace, _pod_name(observed, current))
+    return observed.children.get(ref)
+
+
+def _pod_name(observed: Observed, current: Round) -> str:
+    worker = worker_name(observed.ref.name, current.stage.lower())
+    return f"{worker}-{current.number}-{current.attempt}"
+
+
+def _secret(observed: Observed, role: str) -> Create:
+    """By this the worker reports. Each has one of its own, as each may have a node of its own."""
+    value = worker_secret(observed.settings.root_key, observed.uid, role)
+    name = worker_name(observed.ref.name, role)
+    return children.secret(observed, name=name, role=role, values={WORKER_SECRET: value})
+
+
+def _env(observed: Observed, role: str) -> list[EnvVar]:
+    name = worker_name(observed.ref.name, role)
+    return [
+        literal("NAMESPACE", observed.ref.namespace),
+        literal("JOB_NAME", observed.ref.name),
+        literal("WORKER_NAME", name),
+        *worker_api(observed.settings, name, WORKER_SECRET),
+    ]
+
+
+# ---- train and eval -----------------------------------------------------------------------------
+
+
+def _pod(
+    observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
+) -> Create | None:
+    """The pod of the present attempt; None for a stage without a pod of its own."""
+    if current.stage is Stage.DEPLOY:
+        return None
+    is_training = current.stage is Stage.TRAIN
+    form: WorkerForm = spec.train_spec if is_training else spec.eval_spec
+    role = TRAIN if is_training else EVAL
+    dataset = refs.dataset_ref(observed.type, observed.ref.namespace, spec.dataset.name)
+    format_ = mapping(observed.references.get(dataset, {}).get("spec")).get("format")
+    data = inputs.with_samples(
+        storage.place(_sources(observed, spec, current, state), observed.settings),
+        _image(observed, form),
+        url=current.url,
+        format_=str(format_ or ""),
+        ranges=current.train if is_training else current.valid,
+        variable="TRAIN_DATASET_URL" if is_training else "TEST_DATASET_URL",
+        base=current.base if is_training else "",
+    )
+    models = [] if is_training else _evaluated_env(observed, spec, current, state)
+    name = _pod_name(observed, current)
+    worker = WorkerPod(
+        role=role,
+        # The node stands in the pod: the models of a round are on the node where it began.
+        form=msgspec.structs.replace(form, node_name=current.node),
+        env=[*_env(observed, role), literal("ROUND", str(current.number)), *models],
+        data=data,
+        name=worker_name(observed.ref.name, role),
+        # A container that fails is an attempt. With another policy it would fail for ever.
+        restart_policy="Never",
+        is_edge=True,
+    )
+    template = build(observed, worker)
+    pod = children.pod(observed, name=name, role=role, template=template, is_kept=True)
+    return children.without_token(pod)
+
+
+def _sources(
+    observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
+) -> list[storage.Source]:
+    data = refs.dataset_source(observed, spec.dataset.name, env="ORIGINAL_DATASET_URL")
+    data = msgspec.structs.replace(data, url=current.url)
+    if current.stage is Stage.TRAIN:
+        base = _source(observed, spec, current.base, "BASE_MODEL_URL")
+        result = _source(observed, spec, current.directory, "MODEL_URL")
+        return [data, base, msgspec.structs.replace(result, is_output=True)]
+    new, former = _evaluated(observed, spec, current, state)
+    return [
+        data,
+        _source(observed, spec, new, "TRAINED_MODEL_URL"),
+        _source(observed, spec, former, "DEPLOYED_MODEL_URL"),
+    ]
+
+
+def _source(
+    observed: Observed, spec: IncrementalLearningJobSpec, url: str, env: str
+) -> storage.Source:
+    """A model of a round, with the keys of outputDir, or one of the Models, with its own."""
+    for name, _ in types.models(spec):
+        model = refs.model_source(observed, name, env=env)
+        if model.url == url:
+            return model
+    secret = spec.credential_name
+    endpoint = refs.bucket_endpoint(observed, secret) if secret else ""
+    return storage.Source(env=env, url=url, credential=secret, endpoint=endpoint)
+
+
+def _evaluated(
+    observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
+) -> tuple[str, str]:
+    """URLs of the new model and of the deployed one, in the format of the inference worker."""
+    new = types.of_format(current.models, types.model_format(observed, spec.deploy_spec.model.name))
+    initial = spec.eval_spec.initial_eval_model or spec.deploy_spec.model
+    former = deployed_url(spec, state) or refs.model_source(observed, initial.name, env="").url
+    return new, former
+
+
+def _evaluated_env(
+    observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
+) -> list[EnvVar]:
+    models = _evaluated(observed, spec, current, state)
+    return [literal("MODEL_URLS", ";".join(map(storage.path_in_pod, models)))]
+
+
+def _image(observed: Observed, form: WorkerForm) -> str:
+    if form.template is not None:
+        return str(form.template["spec"]["containers"][0]["image"])
+    assert form.worker_spec is not None  # `check` has made sure
+    return observed.settings.framework_images[framework(form.worker_spec)]
+
+
+# ---- inference ----------------------------------------------------------------------------------
+
+
+def deployed_url(spec: IncrementalLearningJobSpec, state: State) -> str:
+    """URL of the model that was deployed; "" before, and for another Model than then."""
+    deployed = state.deployed
+    return deployed.url if deployed and deployed.model == spec.deploy_spec.model.name else ""
+
+
+def _inference(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> Create:
+    form = spec.deploy_spec
+    model = refs.model_source(observed, form.model.name, env="MODEL_URL")
+    url = deployed_url(spec, state)
+    env = [*_env(observed, INFERENCE), *mining.environment(form.hard_example_mining)]
+    if form.model.is_hot:
+        data = storage.joined(
+            storage.place([model], observed.settings), _model_mount(observed, spec, state)
+        )
+        env += [
+            literal("MODEL_HOT_UPDATE", "True"),
+            literal("MODEL_HOT_UPDATE_CONFIG", f"{_MODEL_DIRECTORY}/{_MODEL_FILE}"),
+            literal("MODEL_POLL_PERIOD_SECONDS", str(form.model.poll_period_seconds)),
+        ]
+    else:
+        source = _source(observed, spec, url, "MODEL_URL") if url else model
+        data = storage.place([source], observed.settings)
+    worker = WorkerPod(
+        role=INFERENCE,
+        form=msgspec.structs.replace(form, node_name=types.node_of(observed, spec, INFERENCE)),
+        env=env,
+        data=data,
+        name=worker_name(observed.ref.name, INFERENCE),
+        is_edge=True,
+    )
+    template = build(observed, worker)
+    deployment = children.deployment(
+        observed,
+        name=_deployment_name(observed),
+        role=INFERENCE,
+        template=template,
+        autoscaled=False,
+    )
+    return children.without_token(deployment)
+
+
+def _deployment_name(observed: Observed) -> str:
+    return worker_name(observed.ref.name, INFERENCE)
+
+
+def _rounds_directory(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> str:
+    """The directory of the rounds, one of which has trained the deployed model."""
+    url = deployed_url(spec, state)
+    if not url or state.deployed is None:
+        return types.directory(observed, spec)
+    # Somebody may have edited outputDir since.
+    return url.partition(f"/{state.deployed.round}/model/")[0]
+
+
+def _model_mount(
+    observed: Observed, spec: IncrementalLearningJobSpec, state: State
+) -> storage.Placement:
+    """The file that names the model, and on the node the models of all rounds."""
+    file = {"name": _MODEL_VOLUME, "configMap": {"name": _file_name(observed)}}
+    mounts = [{"name": _MODEL_VOLUME, "mountPath": _MODEL_DIRECTORY, "readOnly": True}]
+    volumes = [file]
+    directory = _rounds_directory(observed, spec, state)
+    if not urlsplit(directory).scheme:
+        path = storage.HOST_DATA + directory
+        volumes.append(storage.host_directory(_ROUNDS_VOLUME, directory, make=True))
+        mounts.append({"name": _ROUNDS_VOLUME, "mountPath": path, "readOnly": True})
+        return storage.Placement(
+            env=(literal("MODEL_DIRECTORY", path),), volumes=tuple(volumes), mounts=tuple(mounts)
+        )
+    secret = spec.credential_name
+    keys = storage.credentials(secret, refs.bucket_endpoint(observed, secret))
+    return storage.Placement(env=keys, volumes=tuple(volumes), mounts=tuple(mounts))
+
+
+def _file_name(observed: Observed) -> str:
+    return f"{observed.ref.name}-model"
+
+
+def _model_file(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> Create:
+    """The file that Sedna's library reads to find a new model."""
+    url = deployed_url(spec, state)
+    model = refs.model_source(observed, spec.deploy_spec.model.name, env="").url
+    path = url if urlsplit(url).scheme else storage.path_in_pod(url or model)
+    version = str(state.deployed.round) if url and state.deployed else "0"
+    # The library names a file by the time, and compares it with the one before.
+    config: dict[str, Any] = {"model_config": {"model_path": path, "model_update_time": version}}
+    # The SDK knows both directories by variables, so a node may have them at other places.
+    config["model"] = url.removeprefix(f"{_rounds_directory(observed, spec, state)}/")
+    content = {"data": {_MODEL_FILE: json.dumps(config)}}
+    return objects.child(
+        observed, CONFIG_MAPS, name=_file_name(observed), role=INFERENCE, content=content
+    )
+
+
+def has_deployed(
+    observed: Observed,
+    spec: IncrementalLearningJobSpec,
+    state: State,
+    current: Round,
+    now: datetime,
+) -> bool:
+    """Whether the inference worker has the model of the present state."""
+    deployment = _inference(observed, spec, state)
+    if not children.is_current(observed, deployment) or not _is_rolled_out(observed):
+        return False
+    if not spec.deploy_spec.model.is_hot:
+        return True
+    if not children.is_current(observed, _model_file(observed, spec, state)):
+        return False
+    entry = worker_entries(status.status_of(observed)).get(_deployment_name(observed), {})
+    version = mapping(entry.get("details")).get("modelVersion")
+    if version is not None:
+        return str(version) == str(current.number)
+    return updated_left_s(spec, current, now) <= 0
+
+
+def updated_left_s(spec: IncrementalLearningJobSpec, current: Round, now: datetime) -> float:
+    """Seconds until a worker that tells no version of its model has looked at the file, as with
+    Sedna's library, whose report of a new model does not say which one.
+    """
+    looks_s = 2 * spec.deploy_spec.model.poll_period_seconds
+    return pause_left_s(current.since, UPDATED_S + looks_s, now)
+
+
+def _is_rolled_out(observed: Observed) -> bool:
+    ref = ObjectRef(DEPLOYMENTS, observed.ref.namespace, _deployment_name(observed))
+    deployment = observed.children.get(ref, {"metadata": {}})
+    state, generation = mapping(deployment.get("status")), deployment["metadata"].get("generation")
+    # Before the controller has seen the new template, the pods of the old one count as available.
+    return (
+        state.get("observedGeneration") == generation
+        and state.get("updatedReplicas", 0) == state.get("replicas", 0) != 0
+        and condition_of(deployment, "Available").get("status") == Truth.TRUE
+    )
+
+
+def inference_contact(observed: Observed, spec: IncrementalLearningJobSpec) -> Contact | None:
+    """Contact of the inference worker's node."""
+    return observed.contacts.get(NodeName(types.node_of(observed, spec, INFERENCE)))

@@ -1,0 +1,281 @@
+"""IncrementalLearningJob: when rounds begin, what they do, and how they end."""
+
+import json
+from typing import Any
+
+import pytest
+
+from edgeai.times import rfc3339
+from globalmanager.kinds.edge.incrementallearningjob.rounds import (
+    DEPLOYED_WITHIN_S,
+    MAX_ATTEMPTS,
+    NO_REPORT_S,
+)
+from tests.globalmanager.kinds.edge.incrementallearningjob.learning import (
+    condition,
+    directory,
+    evaluate,
+    fails,
+    pods,
+    roll_out,
+    tell,
+    train,
+)
+from tests.globalmanager.kinds.edge.samples import (
+    counted,
+    incremental_job,
+    incremental_learning_spec,
+    value_of,
+)
+from tests.support.world import NOW, World, at
+
+
+def env(object_: Any) -> dict[str, str]:
+    spec = object_["spec"].get("template", object_)["spec"]
+    return {item["name"]: value_of(item) for item in spec["containers"][0]["env"]}
+
+
+def ranges(world: World, pod: str) -> Any:
+    inits = {each["name"]: each for each in world.child("Pod", pod)["spec"]["initContainers"]}
+    return json.loads(inits["edgeai-samples"]["args"][2])
+
+
+def deployed_env(world: World) -> dict[str, str]:
+    return env(world.child("Deployment", "helmet-inference"))
+
+
+def whole_round(world: World, new: float = 0.9) -> World:
+    evaluate(train(world.settle()), new)
+    return roll_out(world).settle()
+
+
+def test_a_round_trains_evaluates_and_deploys() -> None:
+    world = incremental_job().settle()
+    assert pods(world) == ["helmet-train-1-0"]
+    assert ranges(world, "helmet-train-1-0") == [[0, 8]]
+    variables = env(world.child("Pod", "helmet-train-1-0"))
+    assert variables["MODEL_URL"] == "/home/data/output/helmet-uid-1/1/model"
+    assert variables["TRAIN_DATASET_URL"] == "/edgeai-round/samples.txt"
+    assert variables["BASE_MODEL_URL"] == "/edgeai-round/base/base"
+    assert variables["ORIGINAL_DATASET_URL"] == "/home/data/data/train.txt"
+    train(world)
+    assert pods(world) == ["helmet-eval-1-0", "helmet-train-1-0"]
+    assert ranges(world, "helmet-eval-1-0") == [[8, 10]]
+    variables = env(world.child("Pod", "helmet-eval-1-0"))
+    new, former = variables["MODEL_URLS"].split(";")
+    assert new == "/home/data/output/helmet-uid-1/1/model/m.pb"
+    assert former == "/home/data/models/deployed/m.pb"
+    assert deployed_env(world)["MODEL_URL"] == former
+    evaluate(world)
+    assert world.status["phase"] == "Deploying"
+    assert deployed_env(world)["MODEL_URL"] == new
+    roll_out(world).settle()
+    assert world.status["last"]["reason"] == "Deployed"
+    assert "current" not in world.status
+    assert (world.status["phase"], condition(world)["reason"]) == ("Watching", "Watching")
+
+
+def test_a_second_round_works_on_the_new_samples_and_the_last_models() -> None:
+    world = whole_round(incremental_job())
+    counted(world, data=14)
+    assert world.settle().status["round"] == 1, "3 of 4 new samples are for training"
+    counted(world, data=20).settle()
+    assert pods(world) == ["helmet-train-2-0"]
+    assert ranges(world, "helmet-train-2-0") == [[10, 18]]
+    train(world)
+    assert ranges(world, "helmet-eval-2-0") == [[8, 10], [18, 20]]
+    former = env(world.child("Pod", "helmet-eval-2-0"))["MODEL_URLS"].split(";")[1]
+    assert former == "/home/data/output/helmet-uid-1/1/model/m.pb"
+    evaluate(world)
+    roll_out(world).settle()
+    assert world.status["deployed"]["round"] == 2
+    assert deployed_env(world)["MODEL_URL"] == "/home/data/output/helmet-uid-1/2/model/m.pb"
+
+
+@pytest.mark.parametrize("steps", range(40))
+def test_a_round_that_is_killed_at_any_step_ends_as_one_that_is_not(steps: int) -> None:
+    """The GlobalManager dies after so many actions of each of its plans, and before the status."""
+
+    def settle(world: World) -> World:
+        for _ in range(60):
+            plan = world.plan(NOW)
+            if not plan.actions and plan.status is None:
+                return world
+            world.apply(plan, actions=steps)
+            world.apply(world.plan(NOW))
+        raise AssertionError("does not settle")
+
+    def life(world: World, settled: Any) -> dict[str, Any]:
+        settled(world)
+        for new in (0.9, 0.91, 0.95):
+            tell(world, "train", f"{directory(world)}/m.pb")
+            settled(world)
+            url = f"{directory(world)}/m.pb"
+            numbers = {"metrics_precision": new, "metrics_1_precision": 0.5}
+            tell(world, "eval", url, "/x", **numbers)
+            settled(roll_out(settled(world)))
+            counted(world, data=world.status["progress"]["trained"] + 10)
+            settled(world)
+        status = {key: value for key, value in world.status.items() if key != "workers"}
+        return {"status": status, "names": world.names()}
+
+    assert life(incremental_job(), settle) == life(incremental_job(), lambda w: w.settle())
+
+
+def test_a_model_that_is_not_better_is_not_deployed() -> None:
+    world = whole_round(incremental_job(), new=0.55)
+    assert world.status["last"]["reason"] == "NotDeployed"
+    assert "precision_delta is 0.05" in world.status["last"]["message"]
+    assert "deployed" not in world.status
+    assert deployed_env(world)["MODEL_URL"] == "/home/data/models/deployed/m.pb"
+    counted(world, data=20).settle()
+    base = world.child("Pod", "helmet-train-2-0")["spec"]["initContainers"][0]["args"][4]
+    assert base == "/home/data/output/helmet-uid-1/1/model/m.pb", "its samples are in it"
+
+
+@pytest.mark.parametrize("numbers", [{}, {"metrics_precision": 0.9}, {"metrics_other": 1.0}])
+def test_a_metric_that_is_missing_ends_the_round_with_a_reason(numbers: dict[str, float]) -> None:
+    world = train(incremental_job().settle())
+    tell(world, "eval", f"{directory(world)}/m.pb", "/x", **numbers).settle()
+    assert condition(world)["status"] == "False"
+    assert condition(world)["reason"] == "MetricMissing"
+    assert pods(counted(world, data=20).settle()) == ["helmet-train-2-0"]
+
+
+@pytest.mark.parametrize(
+    "url", ["/output/helmet-uid-1/7/model/m.pb", "/etc/passwd", "/output/helmet-uid-1/1/model/../x"]
+)
+def test_a_report_of_another_round_or_place_changes_nothing(url: str) -> None:
+    world = tell(incremental_job().settle(), "train", url).settle()
+    assert world.status["current"]["stage"] == "Train"
+
+
+def test_a_pod_that_is_gone_after_its_success_does_not_run_again() -> None:
+    world = incremental_job().settle()
+    tell(world, "train", f"{directory(world)}/m.pb").gone("Pod", "helmet-train-1-0").settle()
+    assert pods(world) == ["helmet-eval-1-0"]
+
+
+def test_a_pod_that_is_gone_before_its_success_is_made_again() -> None:
+    world = incremental_job().settle().gone("Pod", "helmet-train-1-0").settle()
+    assert pods(world) == ["helmet-train-1-0"]
+
+
+def test_a_stage_that_fails_is_tried_again_and_then_says_why() -> None:
+    world = incremental_job().settle()
+    seconds = 0.0
+    for attempt in range(MAX_ATTEMPTS):
+        assert pods(world)[-1] == f"helmet-train-1-{attempt}"
+        terminated = {"exitCode": 3, "message": "no memory"}
+        states = [{"name": "main", "state": {"terminated": terminated}}]
+        fails(world, f"helmet-train-1-{attempt}", containerStatuses=states)
+        world.settle(at(seconds))
+        seconds += 30
+        world.settle(at(seconds))
+    assert world.status["last"]["reason"] == condition(world)["reason"] == "TrainFailed"
+    assert "exit code 3: no memory, after 3 attempts" in condition(world)["message"]
+    counted(world, data=14).settle(at(seconds))
+    assert world.status["round"] == 1, "the trigger counts only samples that came since"
+    counted(world, data=20).settle(at(seconds))
+    assert ranges(world, "helmet-train-2-0") == [[0, 16]], "its samples are not lost"
+
+
+def test_a_second_attempt_waits() -> None:
+    world = incremental_job().settle()
+    fails(world, "helmet-train-1-0").settle()
+    assert pods(world) == ["helmet-train-1-0"]
+    assert world.plan(at(1)).requeue_after_s == 9
+    assert pods(world.settle(at(11))) == ["helmet-train-1-0", "helmet-train-1-1"]
+
+
+def test_a_worker_that_succeeds_and_tells_nothing_has_failed() -> None:
+    world = incremental_job().contact("edge0").settle().pods_become("Succeeded")
+    assert world.settle(at(NO_REPORT_S - 1)).status["current"]["attempt"] == 0
+    assert world.settle(at(NO_REPORT_S + 1)).status["current"]["attempt"] == 1
+
+
+def test_a_report_that_waits_on_a_node_out_of_contact_is_waited_for() -> None:
+    world = incremental_job().contact("edge0", connected=False).settle().pods_become("Succeeded")
+    assert world.settle(at(10**6)).status["current"]["attempt"] == 0
+    world.contact("edge0", since=at(10**6)).settle(at(10**6 + 1))
+    assert world.status["current"]["attempt"] == 0
+    assert train(world, now=at(10**6 + 2)).status["current"]["stage"] == "Eval"
+
+
+def test_a_deployment_that_never_ends_lets_the_next_round_begin() -> None:
+    world = evaluate(train(incremental_job().settle()))
+    counted(world, data=30).settle(at(DEPLOYED_WITHIN_S - 1))
+    assert world.status["round"] == 1
+    world.settle(at(DEPLOYED_WITHIN_S + 1))
+    assert world.status["last"]["reason"] == "DeployFailed"
+    assert world.status["round"] == 2
+
+
+def test_a_dataset_that_shrinks_begins_rounds_with_what_comes_then() -> None:
+    world = whole_round(incremental_job())
+    counted(world, data=3).settle()
+    assert world.status["progress"]["triggered"] == 3
+    counted(world, data=9).settle()
+    assert world.status["round"] == 1
+    counted(world, data=13).settle()
+    assert ranges(world, "helmet-train-2-0") == [[3, 11]]
+
+
+def test_an_edit_in_a_round_counts_from_the_next_one() -> None:
+    world = incremental_job().settle()
+    spec = incremental_learning_spec(dataset={"name": "data", "trainProb": 0.5}, outputDir="/new")
+    world.change(spec).settle()
+    assert pods(world) == ["helmet-train-1-0"]
+    train(world)
+    assert ranges(world, "helmet-eval-1-0") == [[8, 10]]
+    evaluate(world)
+    counted(roll_out(world), data=30).settle()
+    assert ranges(world, "helmet-train-2-0") == [[10, 20]]
+    assert directory(world) == "/new/helmet-uid-1/2/model"
+
+
+def test_a_hot_worker_keeps_its_pod_and_reads_of_the_new_model() -> None:
+    deploy = incremental_learning_spec()["deploySpec"]
+    model = {"name": "deployed", "hotUpdateEnabled": True, "pollPeriodSeconds": 5}
+    world = incremental_job(deploySpec={**deploy, "model": model}).settle()
+    before = world.child("Deployment", "helmet-inference")
+    roll_out(evaluate(train(world))).settle()
+    assert world.child("Deployment", "helmet-inference")["spec"] == before["spec"]
+    text = world.child("ConfigMap", "helmet-model")["data"]["model.json"]
+    assert json.loads(text)["model_config"] == {
+        "model_path": "/home/data/output/helmet-uid-1/1/model/m.pb",
+        "model_update_time": "1",
+    }
+    assert world.status["current"]["stage"] == "Deploy", "it has not told that it has it"
+    assert world.settle(at(71)).status["last"]["reason"] == "Deployed"
+
+
+@pytest.mark.parametrize("missing", ["Model", "Dataset"])
+def test_a_missing_object_stops_the_round_where_it_is(missing: str) -> None:
+    world = incremental_job().settle().without(missing, {"Model": "deployed"}.get(missing, "data"))
+    tell(world, "train", "/output/helmet-uid-1/1/model/m.pb").settle()
+    assert world.status["current"]["stage"] == "Train"
+    assert pods(world) == ["helmet-train-1-0"]
+    assert condition(world)["reason"] == "Waiting"
+
+
+def test_a_deleted_job_plans_nothing() -> None:
+    assert not incremental_job().settle().delete().plan().actions
+
+
+def test_a_job_of_sedna_ends_its_conditions_with_those_of_sedna() -> None:
+    def last(world: World) -> tuple[str, str]:
+        present = world.status["conditions"][-1]
+        return present["type"], present["stage"]
+
+    world = incremental_job(sedna=True)
+    counted(world, data=0)
+    assert last(world.settle()) == ("Waiting", "Train")
+    assert last(counted(world, data=10).settle()) == ("Starting", "Train")
+    assert last(world.pods_become("Running").settle()) == ("Running", "Train")
+    assert last(train(world)) == ("Starting", "Eval")
+    assert last(evaluate(world)) == ("Running", "Deploy")
+    assert last(roll_out(world).settle()) == ("Waiting", "Train")
+    done = world.status["conditions"][-2]
+    assert (done["type"], done["stage"], done["reason"]) == ("Completed", "Deploy", "Deployed")
+    assert rfc3339(NOW) == done["lastHeartbeatTime"]

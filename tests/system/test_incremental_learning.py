@@ -1,0 +1,128 @@
+"""IncrementalLearningJobs on the local cluster: rounds by the count of samples, with the SDK."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeai.cli.api import Object, path_of
+from edgeai.cli.environment import Environment
+from tests.support.waiting import eventually
+from tests.system import learning_worker
+
+pytestmark = pytest.mark.timeout(400)
+CHECKOUT = Path(__file__).parents[2]
+NODE = "edge0"
+
+
+def object_(kind: str, name: str, spec: Object) -> Object:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "edgeai.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def template(role: str) -> Object:
+    container = {
+        "name": role,
+        "image": "edgeai/test",
+        "command": [sys.executable, "-u", "-m", learning_worker.__name__, role],
+        "workingDir": str(CHECKOUT),
+    }
+    spec = {"nodeName": NODE, "containers": [container], "terminationGracePeriodSeconds": 1}
+    return {"spec": spec}
+
+
+class Learning:
+    """A job whose Dataset is a file with a number in each line."""
+
+    def __init__(self, running: Environment, directory: Path, name: str, model: Object) -> None:
+        self.api = running.api
+        self.data = directory / f"{name}.txt"
+        self.data.touch()
+        first = directory / "models" / "first.json"
+        first.parent.mkdir(exist_ok=True)
+        first.write_text("[0, 0]")
+        trained = {"operator": ">=", "threshold": 8, "metric": "num_of_samples"}
+        better = {"operator": ">", "threshold": 0.1, "metric": "precision_delta"}
+        spec = {
+            "initialModel": {"name": name},
+            "dataset": {"name": name, "trainProb": 0.8},
+            "trainSpec": {"template": template("train"), "trigger": {"condition": trained}},
+            "evalSpec": {"template": template("eval")},
+            "deploySpec": {
+                "model": {"name": name, **model},
+                "template": template("inference"),
+                "trigger": {"condition": better},
+            },
+            "outputDir": str(directory / "output"),
+        }
+        self.job = object_("IncrementalLearningJob", name, spec)
+        self.dataset = object_("Dataset", name, {"url": str(self.data), "nodeName": NODE})
+        for each in (object_("Model", name, {"url": str(first)}), self.dataset, self.job):
+            self.api.apply(each)
+
+    def add(self, *numbers: float) -> None:
+        with self.data.open("a") as file:
+            file.writelines(f"{number}\n" for number in numbers)
+        # An edit makes the node count at once.
+        spec = self.api.get(path_of(self.dataset))["spec"]
+        format_ = "" if spec.get("format") else "txt"
+        self.api.patch(path_of(self.dataset), {"spec": {"format": format_}})
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.api.get(path_of(self.job)).get("status") or {})
+
+    def wait_for_deployment(self, round_: int) -> None:
+        def check() -> bool:
+            last = self.status().get("last", {})
+            assert (last.get("round"), last.get("reason")) == (round_, "Deployed"), self.status()
+            return True
+
+        eventually(f"round {round_} is deployed", check, timeout_s=180)
+
+    def pods(self) -> list[Object]:
+        name = self.job["metadata"]["name"]
+        selector = f"edgeai.io/name={name},edgeai.io/role=inference"
+        path = f"/api/v1/namespaces/default/pods?labelSelector={selector}"
+        return list(self.api.get(path)["items"])
+
+    def wait_for_answer(self, answer: str) -> None:
+        def check() -> bool:
+            lines = [self.api.log("default", pod["metadata"]["name"]) for pod in self.pods()]
+            assert any(answer in "".join(each[-3:]) for each in lines), lines
+            return True
+
+        eventually(answer, check, timeout_s=60)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def test_two_rounds_with_a_new_pod_for_each_model(running: Environment, directory: Path) -> None:
+    learning = Learning(running, directory, "cold", {})
+    learning.wait_for_answer('"answer": 0.0, "version": null')
+    learning.add(*[10] * 10)
+    learning.wait_for_deployment(1)
+    learning.wait_for_answer('"answer": 10.0')
+    learning.add(*[40] * 10)
+    learning.wait_for_deployment(2)
+    learning.wait_for_answer('"answer": 25.0')
+    status = learning.status()
+    assert status["progress"]["trained"] == 20
+    assert Path(status["deployed"]["url"]).read_text() == "[400.0, 16]"
+
+
+def test_two_rounds_in_the_same_pod(running: Environment, directory: Path) -> None:
+    learning = Learning(
+        running, directory, "hot", {"hotUpdateEnabled": True, "pollPeriodSeconds": 1}
+    )
+    learning.wait_for_answer('"answer": 0.0, "version": 0')
+    (pod,) = learning.pods()
+    learning.add(*[10] * 10)
+    learning.wait_for_deployment(1)
+    learning.add(*[40] * 10)
+    learning.wait_for_deployment(2)
+    learning.wait_for_answer('"answer": 25.0, "version": 2')
+    assert [each["metadata"]["uid"] for each in learning.pods()] == [pod["metadata"]["uid"]]
