@@ -45,7 +45,7 @@ def obstacle(path: str, prefixes: Collection[str]) -> str:
     """
     if ANY in prefixes:
         return ""
-    allowed = max((len(p) for p in map(_normal, prefixes) if is_below(path, p)), default=0)
+    allowed = max((len(p) for p in map(normal, prefixes) if is_below(path, p)), default=0)
     denied = max(_denied(path), key=len, default="")
     if not allowed:
         return "/"
@@ -68,5 +68,6 @@ def _denied(path: str) -> Iterator[str]:
         directory = posixpath.dirname(directory)
 
 
-def _normal(prefix: str) -> str:
-    return "/" + posixpath.normpath(prefix).lstrip("/")
+def normal(path: str) -> str:
+    # normpath keeps two leading slashes, because POSIX does not define their meaning.
+    return "/" + posixpath.normpath(path).lstrip("/")

@@ -111,6 +111,11 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
     return [mapping(item) for item in value] if isinstance(value, list) else []
 
 
+def count_of(value: Any) -> int:
+    """A whole number of a status, which anybody may have written; 0 for anything else."""
+    return value if type(value) is int and 0 <= value < 10**9 else 0
+
+
 def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
     """The condition of any object. Empty when the object has no such condition."""
     entries = mapping(object_.get("status")).get("conditions")

@@ -11,7 +11,7 @@ from edgeai import times
 from edgeai.api import actions
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.client import logs
-from edgeai.client.changes import Selection, Word, follow
+from edgeai.client.changes import Word, follow
 from edgeai.client.errors import CLOSED, ClientUnusable
 from edgeai.client.excerpts import state_with_logs
 from edgeai.client.objects import AnyResource
@@ -208,8 +208,8 @@ class AsyncClient:
         server. Iterate inside `contextlib.aclosing`.
         """
         where = self.namespace if namespace is None else namespace
-        selection = Selection(type=_type_of(kind, group), namespace=where, name=name)
-        async with aclosing(follow(self.kube, selection)) as changes:
+        ref = ObjectRef(_type_of(kind, group), where, name)
+        async with aclosing(follow(self.kube, ref)) as changes:
             async for change in changes:
                 yield Event(change.type, kind(change.object))
 

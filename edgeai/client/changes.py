@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.resources import Object, ObjectRef, ref_of
 from edgeai.backoff import Backoff
 from edgeai.errors import Unavailable
 from edgeai.kube import errors
@@ -34,26 +34,13 @@ class Change(NamedTuple):
     object: Object
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects to follow."""
-
-    type: ResourceType
-    namespace: str = ""
-    name: str = ""
-    """Only the object of this name; "" for all."""
-    label_selector: str = ""
-
-    @property
-    def field_selector(self) -> str:
-        return f"metadata.name={self.name}" if self.name else ""
-
-
 class _Follower:
     """Args: objects: that the caller knows already"""
 
-    def __init__(self, selection: Selection, objects: Sequence[Object]) -> None:
-        self._selection = selection
-        self._objects = {ref_of(selection.type, item): item for item in objects}
+    def __init__(self, ref: ObjectRef, objects: Sequence[Object]) -> None:
+        self._type, self._namespace = ref.type, ref.namespace
+        self._field_selector = f"metadata.name={ref.name}" if ref.name else ""
+        self._objects = {ref_of(ref.type, item): item for item in objects}
         self._version = ""  # where the next watch begins; "" means: list first
         self._backoff = Backoff(base_s=0.5, max_s=10.0)
         self._has_listed = False
@@ -84,19 +71,15 @@ class _Follower:
             await asyncio.sleep(self._backoff.next_s(at_least_s=retry_after_s))
 
     async def _list(self, kube: KubeClient) -> Listing:
-        one = self._selection
         listing = await kube.list(
-            one.type,
-            namespace=one.namespace,
-            label_selector=one.label_selector,
-            field_selector=one.field_selector,
+            self._type, namespace=self._namespace, field_selector=self._field_selector
         )
         self._has_listed = self._is_known = True
         self._version = listing.resource_version
         return listing
 
     def _take_list(self, listing: Listing) -> Iterator[Change]:
-        type_ = self._selection.type
+        type_ = self._type
         items = {ref_of(type_, item): item for item in listing.items}
         unreadable = {entry.ref(type_) for entry in listing.unreadable}
         for ref in [ref for ref in self._objects if ref not in items and ref not in unreadable]:
@@ -117,16 +100,15 @@ class _Follower:
             yield Change("MODIFIED", object_)
 
     async def _watch(self, kube: KubeClient) -> AsyncGenerator[Change, None]:
-        one, loop = self._selection, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         timeout_s = max(1, round(WATCH_S * random.uniform(0.5, 1)))
         healthy_at = math.inf
         lines = kube.watch_lines(
-            one.type,
+            self._type,
             resource_version=self._version,
             timeout_s=timeout_s,
-            namespace=one.namespace,
-            label_selector=one.label_selector,
-            field_selector=one.field_selector,
+            namespace=self._namespace,
+            field_selector=self._field_selector,
         )
         try:
             async with aclosing(lines):
@@ -142,7 +124,7 @@ class _Follower:
                 self._backoff.reset()
 
     def _read(self, line: bytes) -> Iterator[Change]:
-        type_ = self._selection.type
+        type_ = self._type
         try:
             event = read_event(line)
         except NotReadable as error:
@@ -167,13 +149,15 @@ class _Follower:
 
 
 def follow(
-    kube: KubeClient, selection: Selection, *, objects: Sequence[Object] = ()
+    kube: KubeClient, ref: ObjectRef, *, objects: Sequence[Object] = ()
 ) -> AsyncGenerator[Change, None]:
     """Every object as ADDED, and then every change, without end. Iterate inside
     `contextlib.aclosing`.
 
-    Args: objects: that the caller has read; only what differs from them is told
+    Args:
+        ref: of one object; with the name "", all objects of its type in its namespace
+        objects: that the caller has read; only what differs from them is told
     Raises: ApiError when the API does not answer the first list, or refuses a list or a watch.
         Later the function waits for an API that is away, and takes a new token once
     """
-    return _Follower(selection, objects).run(kube)
+    return _Follower(ref, objects).run(kube)

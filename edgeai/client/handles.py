@@ -91,10 +91,7 @@ class Job:
         """What a notebook shows."""
         state, job = self.status(), self.refresh()
         pods = self._client.run(pods_of(self._client.asynchronous.kube, job))
-        rows = [
-            (worker.name, worker.node, worker.phase, worker.problem)
-            for worker in workers_of(job.object, pods)
-        ]
+        rows = [(w.name, w.node, w.phase, w.problem) for w in workers_of(job.object, pods)]
         head = f"{job}: {state.phase} {progress_of(job.object.get('status'))}"
         cells = ["".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows]
         faults = "".join(f"<li>{html.escape(text)}</li>" for text in state.waits_for)

@@ -14,9 +14,9 @@ import msgspec
 
 from edgeai.api.objects import LABEL_ROLE, controllers, label_of
 from edgeai.api.pod_state import node_of, phase_of
-from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ref_of
+from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ObjectRef, ref_of
 from edgeai.api.status import mapping, mappings
-from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.changes import Change, follow
 from edgeai.client.objects import AnyResource
 from edgeai.client.pods import owners_of, pods_of
 from edgeai.client.state import conditions_of
@@ -196,11 +196,11 @@ class _Followed:
 
     async def _follow_pods(self) -> None:
         """Open a stream for each run of each container. The pods tell when a container starts."""
-        selection = Selection(type=PODS, namespace=self._job.namespace)
+        namespace = self._job.namespace
         try:
-            pods = (await self._kube.list(PODS, namespace=selection.namespace)).items
+            pods = (await self._kube.list(PODS, namespace=namespace)).items
             await self._judge({uid for pod in pods for uid in _controllers(pod)})
-            async with aclosing(follow(self._kube, selection)) as changes:
+            async with aclosing(follow(self._kube, ObjectRef(PODS, namespace, ""))) as changes:
                 async for change in changes:
                     unknown = _controllers(change.object, of_kubernetes=True) - self._judged
                     if unknown and self._job.DEFINITION.pod_owners:
@@ -219,10 +219,9 @@ class _Followed:
 
     async def _until_over(self) -> None:
         """Read all logs to their end once the job has ended or is gone."""
-        document, ref = self._job.object, self._job.ref
-        one = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
+        document = self._job.object
         try:
-            async with aclosing(follow(self._kube, one, objects=[document])) as changes:
+            async with aclosing(follow(self._kube, self._job.ref, objects=[document])) as changes:
                 change = Change("MODIFIED", document)
                 while not _is_over(change):
                     change = await anext(changes)

@@ -12,7 +12,7 @@ import msgspec
 from edgeai.api.objects import LABEL_ROLE, controllers, label_of
 from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object
-from edgeai.api.status import mapping, mappings, worker_entries
+from edgeai.api.status import count_of, mapping, mappings, worker_entries
 from edgeai.client.objects import AnyResource
 from edgeai.faults.pod_faults import first_fault
 from edgeai.kube.client import KubeClient
@@ -100,19 +100,14 @@ def _worker(
     phase = str(entry.get("phase") or entry.get("status") or "")
     if pod is not None:
         phase = phase_of(pod)
+    states = mappings(mapping((pod or {}).get("status")).get("containerStatuses"))
     return Worker(
         name=printable(name),
         role="" if pod is None else printable(label_of(pod, LABEL_ROLE)),
         node=printable(node_of(pod) if pod is not None else str(entry.get("node") or "")),
         phase=printable(phase),
         attempt=attempt if isinstance(attempt, int) else None,
-        restarts=0 if pod is None else _restarts(pod),
+        restarts=sum(count_of(state.get("restartCount")) for state in states),
         counts=dict(list(counts.items())[:_COUNTS_SHOWN]),
         problem=printable(fault.message if fault else str(entry.get("reason") or "")),
     )
-
-
-def _restarts(pod: Object) -> int:
-    entries = mappings(mapping(pod.get("status")).get("containerStatuses"))
-    counts = [entry.get("restartCount") for entry in entries]
-    return sum(count for count in counts if isinstance(count, int))

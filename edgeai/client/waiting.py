@@ -7,7 +7,7 @@ from typing import Final
 
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import condition_of
-from edgeai.client.changes import Selection, follow
+from edgeai.client.changes import follow
 from edgeai.client.errors import InvalidObject, ObjectGone, WaitTimeout
 from edgeai.client.state import state_of
 from edgeai.kube import errors
@@ -55,11 +55,10 @@ async def wait_for(
     Raises: WaitTimeout, ObjectGone, ApiError
     """
     last: Object = {}
-    selection = Selection(type=ref.type, namespace=ref.namespace, name=ref.name)
     try:
         async with asyncio.timeout(timeout_s):
             last = await _first(kube, ref, uid)
-            async with aclosing(follow(kube, selection, objects=[last])) as changes:
+            async with aclosing(follow(kube, ref, objects=[last])) as changes:
                 while True:
                     on_change(last)
                     if check is not None and check(last):

@@ -10,7 +10,7 @@ import msgspec
 
 from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import Object
-from edgeai.api.status import left_s, mapping, parse_time
+from edgeai.api.status import count_of, left_s, mapping, parse_time
 from edgeai.faults.faults import Fault, pod_fault
 
 PENDING_S: Final = 60.0
@@ -54,7 +54,8 @@ def container_fault(
     if end and end.get("exitCode") != 0:
         return _crash(pod, container, end)
     is_failure = bool(last_end) and last_end.get("exitCode") != 0 and not _is_lost_by_node(last_end)
-    if "running" in state and _restarts(container) > 0 and is_failure:  # it runs again
+    runs_again = "running" in state and count_of(container.get("restartCount")) > 0
+    if runs_again and is_failure:
         loop_left_s = _loop_left_s(mapping(state["running"]), last_end, now)
         if loop_left_s > 0:
             return _crash(pod, container, last_end, ends_in_s=loop_left_s)
@@ -117,7 +118,7 @@ def _crash(
     return msgspec.structs.replace(
         fault,
         subject=fault.message,
-        restarts=_restarts(container),
+        restarts=count_of(container.get("restartCount")),
         # The last words of the crash are then in the log of the run before.
         is_previous="terminated" not in mapping(container.get("state")),
         ends_in_s=ends_in_s,
@@ -138,11 +139,6 @@ _SIGNALS: Final = {int(number): number.name for number in signal.Signals}
 
 def _name(container: Mapping[str, Any]) -> str:
     return str(container.get("name", ""))
-
-
-def _restarts(container: Mapping[str, Any]) -> int:
-    number = container.get("restartCount")
-    return number if type(number) is int and 0 < number < 10**9 else 0
 
 
 def _loop_left_s(

@@ -83,7 +83,7 @@ def is_newer(candidate: Object, current: Object) -> bool:
     1.35, and earlier releases behave the same. Versions that are not integers have no order, so a
     different version counts as newer.
     """
-    new, old = _version(candidate), _version(current)
+    new, old = version_of(candidate), version_of(current)
     return int(new) > int(old) if _are_numbers(new, old) else new != old
 
 
@@ -328,17 +328,17 @@ def _with_shared_spec(object_: Object, old: Object) -> Object:
     return {**object_, "spec": old["spec"]}
 
 
-def _version(object_: Object) -> str:
+def version_of(object_: Object) -> str:
     return str(object_["metadata"].get("resourceVersion", ""))
 
 
 def _is_after(object_: Object, resource_version: str) -> bool:
-    version = _version(object_)
+    version = version_of(object_)
     return _are_numbers(version, resource_version) and int(version) > int(resource_version)
 
 
 def _is_not_after(object_: Object, resource_version: str) -> bool:
-    version = _version(object_)
+    version = version_of(object_)
     return _are_numbers(version, resource_version) and int(version) <= int(resource_version)
 
 

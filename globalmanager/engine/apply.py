@@ -23,7 +23,7 @@ from edgeai.kube import warnings
 from edgeai.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, TooLarge
 from edgeai.kube.patches import merged
 from globalmanager.cache.live import Live
-from globalmanager.cache.store import controller_of
+from globalmanager.cache.store import controller_of, version_of
 from globalmanager.contract import (
     Action,
     Adopt,
@@ -326,7 +326,7 @@ class Applier:
         existing = observed.children[ref]
         drifted = differences(action.object, existing)
         self._drift.note_write(action.object, object_, drifted=drifted)
-        if _version(object_) == _version(existing):
+        if version_of(object_) == version_of(existing):
             # the API server stores the desired object in another form, and nobody changed the
             # object
             return None
@@ -350,7 +350,7 @@ class Applier:
 
         Raises: Conflict when the child has changed meanwhile
         """
-        version = _version(observed.children[action.ref])
+        version = version_of(observed.children[action.ref])
         metadata = {"resourceVersion": version, "annotations": dict(action.annotations)}
         await self._live.patch(action.ref, {"metadata": metadata})
         log.info("done", action=f"annotated {action.ref}")
@@ -370,10 +370,6 @@ class Applier:
             log.info("done", action=message)
             reason = self._kinds[observed.type].event_reason(what, type_)
             self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
-
-
-def _version(object_: Object) -> str:
-    return str(object_["metadata"].get("resourceVersion", ""))
 
 
 def _is_predecessor(owner: Object, observed: Observed) -> bool:

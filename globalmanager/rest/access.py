@@ -28,6 +28,7 @@ from globalmanager.edge.identity.handshake import Unauthenticated, bearer_token
 from globalmanager.edge.identity.remembered import Answer, Remembered
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.fair_rate import FairRate, Rate
+from globalmanager.tokenreviews import TokenReviews
 
 MAX_TOKEN_CHARS: Final = 6 * 1024  # a projected token has 1-2 KiB
 
@@ -83,16 +84,6 @@ class Reading(msgspec.Struct, frozen=True):
             "name": self.name,
         }
         return {"resourceAttributes": attributes}
-
-
-class Cluster(Protocol):
-    """The two questions to the Kubernetes API. Both raise Unavailable for every failure."""
-
-    async def review_token(self, token: str, audience: str = "") -> Object:
-        """The `status` of the TokenReview. The audience "" means the Kubernetes API itself."""
-
-    async def review_access(self, spec: Object) -> Object:
-        """The `status` of the SubjectAccessReview."""
 
 
 class Access(Protocol):
@@ -195,7 +186,7 @@ class KubernetesAccess:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: TokenReviews,
         *,
         limits: AccessLimits = AccessLimits(),  # noqa: B008 - frozen
         clock: Clock = SYSTEM_CLOCK,

@@ -24,7 +24,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.access import Access, Reading, check_names, listable
 from globalmanager.rest.errors import RequestError, answer
-from globalmanager.rest.pages import NodeKey, ObjectKey, Window, WorkerKey, page_of
+from globalmanager.rest.pages import NameKey, ObjectKey, Window, page_of
 from globalmanager.rest.routes import JSON, Parameter, Route, document
 from globalmanager.rest.streams import StreamLimits, Streams, list_pieces
 from globalmanager.rest.views import (
@@ -172,16 +172,11 @@ class Api:
         nodes_by_name = {NodeName(node["metadata"]["name"]): node for node in self._cache.nodes()}
         live = {info.node: info for info in self._sessions.snapshot()}
         names = nodes_by_name.keys() | self._contacts.by_node().keys()
-        page = page_of(map(NodeKey, names), Window.of(request, NodeKey))
+        page = page_of(map(NameKey, names), Window.of(request, NameKey))
+        view = partial(self._node_view, sees_tasks=sees_tasks)
         items = (
-            partial(
-                self._node_view,
-                key.name,
-                nodes_by_name.get(key.name),
-                live.get(key.name),
-                sees_tasks=sees_tasks,
-            )
-            for key in page.keys
+            partial(view, name, nodes_by_name.get(name), live.get(name))
+            for name in (NodeName(key.name) for key in page.keys)
         )
         return await self._streams.send(request, list_pieces(page.metadata, items))
 
@@ -237,9 +232,8 @@ class Api:
             entry = entries.get(worker) or slices.entry_of(slice_of.get(worker, {}), worker)
             return {"name": worker, **entry}
 
-        page = page_of(
-            map(WorkerKey, entries.keys() | slice_of.keys()), Window.of(request, WorkerKey)
-        )
+        names = entries.keys() | slice_of.keys()
+        page = page_of(map(NameKey, names), Window.of(request, NameKey))
         items = (partial(view, WorkerName(key.name)) for key in page.keys)
         return await self._streams.send(request, list_pieces(page.metadata, items))
 

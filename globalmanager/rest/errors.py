@@ -38,8 +38,9 @@ def answer(view: Any, *, status: int = 200) -> web.Response:
 
 
 def error_answer(status: int, message: str) -> web.Response:
-    view = ErrorView(code=status, reason=reason_of(status), message=message)
-    return answer(view, status=status)
+    # In one word, as in the Kubernetes API: 404 -> NotFound.
+    reason = HTTPStatus(status).phrase.title().replace(" ", "")
+    return answer(ErrorView(code=status, reason=reason, message=message), status=status)
 
 
 def answer_to(error: RequestError, response: web.Response) -> web.Response:
@@ -48,11 +49,6 @@ def answer_to(error: RequestError, response: web.Response) -> web.Response:
     if error.status in _PASSING:
         response.headers["Retry-After"] = "5"
     return response
-
-
-def reason_of(status: int) -> str:
-    """The reason of an HTTP status in one word, as in the Kubernetes API: 404 -> NotFound."""
-    return HTTPStatus(status).phrase.title().replace(" ", "")
 
 
 @web.middleware

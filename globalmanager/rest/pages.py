@@ -15,15 +15,16 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 from aiohttp import web
 
-from edgeai.ids import NodeName
 from globalmanager.rest.errors import RequestError
 from globalmanager.rest.views import ListMetadata
 
 MAX_LIMIT: Final = 10_000
 
 
-class NodeKey(NamedTuple):
-    name: NodeName
+class NameKey(NamedTuple):
+    """Of a node or a worker."""
+
+    name: str
 
 
 class ObjectKey(NamedTuple):
@@ -32,11 +33,7 @@ class ObjectKey(NamedTuple):
     group: str
 
 
-class WorkerKey(NamedTuple):
-    name: str
-
-
-K = TypeVar("K", NodeKey, ObjectKey, WorkerKey)
+K = TypeVar("K", NameKey, ObjectKey)
 
 
 class Window(NamedTuple, Generic[K]):

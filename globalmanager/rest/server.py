@@ -3,7 +3,7 @@ requests, and the number of connections.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from aiohttp import web
@@ -62,7 +62,7 @@ class RestLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestServer:
-    """Serves `routes` from `start` to `stop`."""
+    """Serves `routes` inside `async with`."""
 
     def __init__(
         self,
@@ -108,21 +108,15 @@ class RestServer:
         host, port, *_ = self._runner.addresses[0]
         return str(host), int(port)
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Begin to listen. Raises: OSError when the process cannot listen on the address"""
         await self._runner.setup()
         await BoundedListener(self._runner, self._host, self._port, self._connections).start()
         log.info("REST API listening", address="{}:{}".format(*self.address))
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
-
-    async def __aenter__(self) -> "RestServer":
-        await self.start()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self.stop()
+        await self._runner.cleanup()
 
 
 class RequestRate:

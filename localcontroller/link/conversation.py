@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from common import wire
+from common.clock import loop_time
 from common.logs import get_logger
 from common.session import Closed, Timing
 from common.tasks import TaskGroup
@@ -82,7 +83,7 @@ class Conversation:
         self._retry_commit_s = retry_commit_s
         self._view = ledger.view
         self._session = EdgeSession(
-            now=_now(),
+            now=loop_time(),
             timing=timing,
             instance=self._view.ledger_id,
             tasks=self._view.task_versions,
@@ -125,7 +126,7 @@ class Conversation:
             if isinstance(data, str):
                 self._session.close(wire.Close.PROTOCOL, "text message")
                 raise ProtocolError(wire.Close.PROTOCOL, "GlobalManager sent a text message")
-            await self._handle(self._session.receive(data, _now()))
+            await self._handle(self._session.receive(data, loop_time()))
             self._outgoing.set()
 
     async def _handle(self, events: list[msgspec.Struct]) -> None:
@@ -199,13 +200,13 @@ class Conversation:
         while True:
             self._outgoing.clear()
             await self._offer_reports()
-            for event in self._session.tick(_now()):
+            for event in self._session.tick(loop_time()):
                 if isinstance(event, Closed):
                     raise SessionEnded(event.code, event.reason)
-            for data in self._session.data_to_send(_now()):
+            for data in self._session.data_to_send(loop_time()):
                 await self._write(data)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._session.next_tick() - _now())):
+                async with asyncio.timeout(max(0.0, self._session.next_tick() - loop_time())):
                     await self._outgoing.wait()
 
     async def _offer_reports(self) -> None:
@@ -229,10 +230,6 @@ class Conversation:
             self._ws.transport.abort()
             reason = f"nothing could be sent for {self._send_s:g} s"
             raise SessionEnded(wire.Close.TIMEOUT, reason) from error
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _session_ended(error: ConnectionClosed) -> SessionEnded:

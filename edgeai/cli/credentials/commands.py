@@ -57,14 +57,14 @@ def credentials(
 
     async def run() -> list[str]:
         async with await AsyncClient.open(file, namespace, context=context) as client:
-            made = Credentials(client.kube, namespace, say, times.utc_now())
-            await made.ensure_namespace()
-            await made.ensure_edge_port(edge_host)
+            writer = Credentials(client.kube, namespace, say, times.utc_now())
+            await writer.ensure_namespace()
+            await writer.ensure_edge_port(edge_host)
             if certificates is not None:
-                await made.write_certificates(certificates)
+                await writer.write_certificates(certificates)
             if tokens is not None:
-                await made.write_tokens(tokens)
-            return made.written
+                await writer.write_tokens(tokens)
+            return writer.written
 
     written = options.run(run())
     if output is Output.JSON:

@@ -129,12 +129,6 @@ def logs(
     console = options.console()
     name, since_s = options.job_of(job), _seconds(since)
 
-    def show(line: "LogLine") -> None:
-        if output is Output.JSON:
-            options.print_json(line, is_line=True)
-        else:
-            console.print(_coloured(line, timestamps), crop=False, soft_wrap=True)
-
     async def read() -> int:
         number = 0
         async with await cluster.client() as client:
@@ -148,8 +142,11 @@ def logs(
             )
             async with aclosing(lines):
                 async for line in lines:
-                    show(line)
                     number += 1
+                    if output is Output.JSON:
+                        options.print_json(line, is_line=True)
+                    else:
+                        console.print(_coloured(line, timestamps), crop=False, soft_wrap=True)
         return number
 
     if not options.run(read()):

@@ -58,14 +58,14 @@ def read_documents(file: Path, namespace: str = "") -> list[Object]:
         raise InvalidObject(f"file {file}", "the whole", problem, "correct it") from error
     if not loaded:
         raise InvalidObject(f"file {file}", "the whole", "has no document", "write one")
-    checked = [check_document(one, f"document {n} of {file}") for n, one in enumerate(loaded, 1)]
-    for number, document in enumerate(checked, 1):
-        own_namespace = document["metadata"].get("namespace")
-        if namespace and own_namespace not in (None, "", namespace):
-            problem = f"is {str(own_namespace)[:MAX_SHOWN_CHARS]!r}, but -n is {namespace!r}"
+    documents = [check_document(one, f"document {n} of {file}") for n, one in enumerate(loaded, 1)]
+    for number, document in enumerate(documents, 1):
+        own = document["metadata"].get("namespace") or namespace
+        if namespace and own != namespace:
+            problem = f"is {str(own)[:MAX_SHOWN_CHARS]!r}, but -n is {namespace!r}"
             place = f"document {number} of {file}"
             raise InvalidObject(place, "metadata.namespace", problem, "leave out one of the two")
-    return checked
+    return documents
 
 
 def _text_of(file: Path) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from common.node_paths import obstacle
+from common.node_paths import normal, obstacle
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, shown
 from globalmanager.contract import STORAGE_ANNOTATIONS, WorkerSettings
@@ -113,7 +113,7 @@ def check_directory(directory: str, settings: WorkerSettings, path: str) -> None
     """Raises: InvalidSpec unless the settings let a pod mount this directory of a node"""
     # Prefixes are compared as texts, and /data//a is the same directory as /data/a. For a Dataset,
     # the LocalController checks again behind symbolic links, which no text shows.
-    wrong = obstacle(_normal(directory), settings.node_path_prefixes)
+    wrong = obstacle(normal(directory), settings.node_path_prefixes)
     if wrong:
         problem = f"workers may not have {shown(directory)} of a node, because of {shown(wrong)}"
         remedy = "move the data, or name its directory in --node-path-prefixes of the GlobalManager"
@@ -147,7 +147,7 @@ def _check_host_path(url: str, path: str) -> None:
 
 def _is_in_root(url: str) -> bool:
     """Whether the path is / or a file directly in /."""
-    path = _normal(url)
+    path = normal(url)
     # A dot tells a file from a directory here. Nothing else does: the GlobalManager cannot see the
     # node.
     return path == "/" or (mounted(url) == path and "." in path)
@@ -158,13 +158,8 @@ def mounted(url: str) -> str:
 
     A path directly below / counts as a directory, as in Sedna's examples.
     """
-    parent = posixpath.dirname(_normal(url))
-    return _normal(url) if parent == "/" else parent
-
-
-def _normal(path: str) -> str:
-    # normpath keeps two leading slashes, because POSIX does not define their meaning.
-    return "/" + posixpath.normpath(path).lstrip("/")
+    parent = posixpath.dirname(normal(url))
+    return normal(url) if parent == "/" else parent
 
 
 def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
@@ -260,9 +255,9 @@ def path_in_pod(url: str) -> str:
     """Where a pod has the data of the URL, if it does not write them."""
     parts = urlsplit(url)
     if not parts.scheme:
-        return HOST_DATA + _normal(url)
+        return HOST_DATA + normal(url)
     # Without the user info, because the path stands in the environment of the worker.
-    return posixpath.join(DOWNLOADS, parts.netloc.rpartition("@")[2] + _normal(parts.path))
+    return posixpath.join(DOWNLOADS, parts.netloc.rpartition("@")[2] + normal(parts.path))
 
 
 def _host_paths(sources: Sequence[Source]) -> Placement:

@@ -296,7 +296,8 @@ class Board:
         is_connected = info is not None or (contact is not None and contact.connected)
         session = info if sight.is_whole else None
         labels = {} if node is None else mapping(node["metadata"].get("labels"))
-        end, remedy = self._certificate(name)
+        ends_on, today = self._contacts.certificate_ends_on(name), self._clock.utcnow().date()
+        is_ending = ends_on is not None and ends_soon(ends_on, today)
         return NodeRow(
             name=name,
             site=_site(labels),
@@ -305,8 +306,8 @@ class Board:
             connected=is_connected,
             since=None if contact is None else contact.since,
             problem="" if is_connected else self._sessions.problem(name),
-            certificate_end=end,
-            certificate_remedy=remedy,
+            certificate_end="" if ends_on is None else end_in_words(ends_on, today),
+            certificate_remedy=NODE_REMEDY if is_ending else "",
             tasks_desired=self._sessions.desired_count(name) if sight.is_whole else None,
             tasks_held=None if session is None else session.held,
             last_report_at=None if session is None else session.last_report_at,
@@ -314,15 +315,6 @@ class Board:
             session=info,
             object=node or {},
         )
-
-    def _certificate(self, node: NodeName) -> tuple[str, str]:
-        """When the certificate of the node's session ends, and what to do."""
-        ends_on = self._contacts.certificate_ends_on(node)
-        if ends_on is None:
-            return "", ""
-        today = self._clock.utcnow().date()
-        remedy = NODE_REMEDY if ends_soon(ends_on, today) else ""
-        return end_in_words(ends_on, today), remedy
 
 
 def _site(labels: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from edgeai.api.pod_state import container_states, node_of, phase_of, telling_states
 from edgeai.api.resources import Object, ObjectRef
-from edgeai.api.status import mapping, mappings
+from edgeai.api.status import count_of, mapping, mappings
 from edgeai.faults.remedies import is_good
 from edgeai.faults.summary import CURVES, change_of, conditions_of, number_of
 from edgeai.faults.tones import Tone, tone_of
@@ -32,7 +32,7 @@ def pod_row(pod: Object) -> dict[str, Any]:
         "name": str(pod["metadata"]["name"]),
         "node": word(node_of(pod)),
         "phase": word(phase_of(pod)),
-        "restarts": sum(_count(entry.get("restartCount")) for entry in container_states(pod)),
+        "restarts": sum(count_of(entry.get("restartCount")) for entry in container_states(pod)),
         "why": _why(status, telling_states(pod)),
         "since": word(status.get("startTime") or pod["metadata"].get("creationTimestamp") or ""),
     }
@@ -123,11 +123,12 @@ def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
     too.
     """
     whole = {
-        "the job": _count(status.get("jobRestarts")),
-        "the launcher": _count(status.get("restartCount")),
-        "lost workers, replaced": _count(status.get("replacedWorkers")),
+        "the job": count_of(status.get("jobRestarts")),
+        "the launcher": count_of(status.get("restartCount")),
+        "lost workers, replaced": count_of(status.get("replacedWorkers")),
     }
-    by_name = {word(name): _count(count) for name, count in mapping(status.get("restarts")).items()}
+    restarts = mapping(status.get("restarts"))
+    by_name = {word(name): count_of(count) for name, count in restarts.items()}
     return [(label, count) for label, count in {**whole, **by_name}.items() if count]
 
 
@@ -233,7 +234,3 @@ def scale_row(ref: ObjectRef, scaler: Object) -> dict[str, Any]:
 def word(value: Any) -> str:
     """A short text of a status, whose owner may have written a long one."""
     return str(value)[:MAX_WORD_CHARS]
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and 0 <= value < 10**9 else 0

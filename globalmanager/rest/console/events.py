@@ -115,7 +115,11 @@ class Events:
         except RequestError as error:
             if error.status == HTTPStatus.UNAUTHORIZED and not visit.is_by_proxy:
                 raise  # to the login; a proxy logs in again by itself
-            notes.append(_told(error, ref.namespace))
+            note = f"Events cannot be read: {error.message}"
+            if error.status == HTTPStatus.FORBIDDEN:
+                note = f"You may not list events in the namespace {ref.namespace}: "
+                note += "ask for the right list events."
+            notes.append(note)
         rows = [_row(event) for event in all_events]
         rows.sort(key=lambda row: str(row["last"]), reverse=True)
         return Loaded(rows[:MAX_ROWS], notes)
@@ -145,14 +149,6 @@ class Events:
         yield from self._board.scaled_children(visit.sight, ref)
         yield from list(self._board.scalers(visit.sight, ref).values())[: -SCALERS - 1 : -1]
         yield from sorted(self._board.pods(visit.sight, ref), key=lambda pod: not is_troubled(pod))
-
-
-def _told(error: RequestError, namespace: str) -> str:
-    if error.status == HTTPStatus.FORBIDDEN:
-        return (
-            f"You may not list events in the namespace {namespace}: ask for the right list events."
-        )
-    return f"Events cannot be read: {error.message}"
 
 
 def _row(event: Mapping[str, Any]) -> dict[str, Any]:

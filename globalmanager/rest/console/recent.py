@@ -10,13 +10,14 @@ import math
 import time
 from array import array
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object
 from edgeai.faults.summary import CURVES, numbers_of, phase_of
+from globalmanager.cache.store import uid_of
 from globalmanager.rest.console.board import SLICE_S, JobCache
 
 SAMPLE_S: Final = 5.0
@@ -98,7 +99,7 @@ class Recent:
     def curve(self, job: Object) -> Curve:
         """The metrics of the job so far."""
         now = self._clock.elapsed()
-        trace = self._traces.get(_uid(job))
+        trace = self._traces.get(uid_of(job))
         if trace is None:
             return Curve(now=now)
         series = {
@@ -108,7 +109,7 @@ class Recent:
         return Curve(now=now, times=list(trace.times), series=series)
 
     def _note(self, job: Object, now: float) -> str:
-        uid, numbers = _uid(job), numbers_of(job.get("status"))
+        uid, numbers = uid_of(job), numbers_of(job.get("status"))
         has_ended = phase_of(job.get("status")) in ("Succeeded", "Failed")
         namespace = str(job["metadata"].get("namespace", ""))
         if numbers and not has_ended and uid not in self._traces and self._has_room(namespace):
@@ -136,7 +137,3 @@ class Recent:
             return False
         del self._traces[max(has_ended, key=has_ended.__getitem__)]  # the oldest one of the ended
         return True
-
-
-def _uid(job: Any) -> str:
-    return str(job["metadata"].get("uid", ""))

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from edgeai.api.resources import Object, ObjectRef
-from edgeai.api.status import mapping
+from edgeai.api.status import count_of, mapping
 from edgeai.faults.faults import Fault
 from edgeai.faults.summary import metrics_of, numbers_of, waits_of
 from edgeai.faults.tones import Tone, tone_of
@@ -234,8 +234,8 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
             "size": size_of(status),
             "moments": timeline_of(object_, pods[:MAX_ROWS], scalers),
             "links": board.links(sight, ref),
-            "round": _round(status.get("round")),
-            "rounds": _round(status.get("rounds")),
+            "round": count_of(status.get("round")),
+            "rounds": count_of(status.get("rounds")),
             "metrics": [(word(key), word(value)) for key, value in metrics_of(status)[:MAX_ROWS]],
             "has_rounds": curve_by_round(object_) is not None,
             "numbers": {word(key): value for key, value in numbers_of(status).items()},
@@ -288,10 +288,6 @@ def _worker(name: str, entry: Any) -> dict[str, str]:
         )[:300],
         "reported": word(mapping(entry).get("observedAt") or ""),
     }
-
-
-def _round(value: Any) -> int:
-    return value if type(value) is int and 0 <= value < 10**9 else 0
 
 
 def _yaml(object_: Object) -> str:

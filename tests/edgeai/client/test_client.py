@@ -12,7 +12,7 @@ import yaml
 from edgeai.api.model import ModelSpec
 from edgeai.api.resources import DEPLOYMENTS, NODES, Object, ObjectRef
 from edgeai.client import AsyncClient, Event, JointInferenceService, Model, ObjectGone, WaitTimeout
-from edgeai.client.changes import Change, Selection, follow
+from edgeai.client.changes import Change, follow
 from edgeai.client.errors import InvalidObject
 from edgeai.client.logs import LogLine
 from edgeai.kube import errors
@@ -174,7 +174,7 @@ async def changes_of(
         write_kubeconfig(tmp_path / "config", api.url, "t")
         async with (
             await KubeClient.from_kubeconfig(tmp_path / "config") as kube,
-            aclosing(follow(kube, Selection(type=NODES))) as changes,
+            aclosing(follow(kube, ObjectRef(NODES, "", ""))) as changes,
         ):
             async for change in changes:
                 found.append(change)

@@ -6,8 +6,9 @@ import pytest
 
 from edgeai.api.resources import Object
 from edgeai.faults.summary import CURVES
+from globalmanager.cache.store import uid_of
 from globalmanager.rest.console import recent
-from globalmanager.rest.console.recent import POINTS, SAMPLE_S, Recent, _uid
+from globalmanager.rest.console.recent import POINTS, SAMPLE_S, Recent
 from tests.globalmanager.rest.cluster import TYPES, JobCache, object_of
 from tests.support.clock import Clock
 
@@ -107,7 +108,7 @@ async def test_a_namespace_with_many_jobs_takes_no_room_from_others(
         for _ in range(3):
             await curves.sample()
             clock.now_s += SAMPLE_S
-        points = {_uid(each): len(curves.curve(each).times) for each in cluster.objects}
+        points = {uid_of(each): len(curves.curve(each).times) for each in cluster.objects}
         return {uid: number for uid, number in points.items() if number}
 
     many = [job(f"j{number}", "a", loss=1.0) for number in range(50)]
