@@ -17,6 +17,7 @@ from common.node_paths import DEFAULT_PREFIXES
 from common.wire import AssignmentBody, ReportBody, WorkerGrant
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import POD_CONTROLLERS, PODS, Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.rollouts import ModelVersion
 from edgeai.api.schemas import Column, Validation
 from edgeai.api.specs import InvalidSpec
 from edgeai.errors import EdgeAIError
@@ -169,8 +170,9 @@ class Observed(Job, frozen=True, kw_only=True):
     overridden: Mapping[ObjectRef, tuple[str, ...]] = {}
     """Children whose fields somebody else sets again after each correction -> paths of the fields.
     The engine leaves out the corrections of these children, also when the plan has them."""
-    readers: frozenset[NodeName] = frozenset()
-    """The nodes where other jobs need the content of this object (`Assignment.inputs`)."""
+    readers: Mapping[NodeName, ModelVersion | None] = {}
+    """The nodes where other jobs need the content of this object (`Assignment.inputs`), and which
+    content; None: what the object names now."""
     scalers: Mapping[ObjectRef, Object] = {}
     """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
     executions: Mapping[str, Result | None] = {}
@@ -325,9 +327,12 @@ class Assignment(msgspec.Struct, frozen=True):
     targets: frozenset[ServicePort] = frozenset()
     """What these workers may reach through the relay. The node does not get this field, because
     the GlobalManager decides about each stream."""
-    inputs: frozenset[ObjectRef] = frozenset()
-    """The job resources whose content these workers read. The node gets them as tasks of their own:
-    `Observed.readers` tells their kind."""
+    inputs: Mapping[ObjectRef, ModelVersion | None] = {}
+    """The job resources whose content these workers read, and which content; None: what the
+    resource names now. The node gets them as tasks of their own: `Observed.readers` tells their
+    kind."""
+    generation: int = 1
+    """The job's metadata.generation, on which the assignment rests."""
 
     @classmethod
     def of(
@@ -339,9 +344,10 @@ class Assignment(msgspec.Struct, frozen=True):
         reporting: frozenset[WorkerName] | None = None,
         former: Iterable[WorkerName] = (),
         targets: Iterable[ServicePort] = (),
-        inputs: Iterable[ObjectRef] = (),
+        inputs: Mapping[ObjectRef, ModelVersion | None] = {},
+        version: int | None = None,
     ) -> "Assignment":
-        """The assignment of one node, for the kinds. Its version is the job's generation.
+        """The assignment of one node, for the kinds.
 
         Args:
             spec: the part of the spec that the node needs
@@ -349,19 +355,21 @@ class Assignment(msgspec.Struct, frozen=True):
             reporting: those of them that belong to the node now; None: all
             former: those of them that belong to another node now, and still run here
             targets: the Services that they may reach through the relay
-            inputs: the job resources whose content they read
+            inputs: the job resources whose content they read, and which content
+            version: None: the job's generation
         """
         ref = observed.ref
         body = AssignmentBody(namespace=ref.namespace, name=ref.name, spec=spec, workers=workers)
         return cls(
             key=task_key(ref),
             uid=observed.uid,
-            version=observed.generation,
+            version=observed.generation if version is None else version,
             body=body,
             reporting=reporting,
             former=frozenset(former),
             targets=frozenset(targets),
-            inputs=frozenset(inputs),
+            inputs=inputs,
+            generation=observed.generation,
         )
 
 
@@ -381,8 +389,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the report in its ledger. A later report has a higher number. 0: not known."""
     is_former: bool = False
     """Whether the worker belongs to another node now, and still runs on `node`."""
-    version: int | None = None
-    """Version of the assignment that says so. None: not known."""
+    generation: int | None = None
+    """Generation of the job whose assignment says so. None: not known."""
     replaces: frozenset[str] | None = None
     """Ledgers of the node that .status named when the session began. The report may take the place
     of their reports, because the node has lost these ledgers. None: of any ledger's reports."""
@@ -504,8 +512,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     plan: Callable[[Observed, datetime], Plan]
     """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
-    """Node -> what the node must hold. Depends only on the spec, the settings, the nodes of pods
-    and of their controllers, the nodes of `node_selector`, and referenced Secrets. Total."""
+    """Node -> what the node must hold. Depends only on the spec, the settings, `decisions`, the
+    readers, the nodes of pods and of their controllers, the nodes of `node_selector`, and
+    referenced Secrets. Total."""
     fold: Callable[[Mapping[str, Any]], Fold] = NoFold
     """.status -> what puts reports into it."""
     is_sliced: Callable[[ObjectRef, WorkerName], bool] | None = None
@@ -516,6 +525,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
     changes only counts and these fields needs no plan at once. Empty: every report needs a plan,
     for example because the plan reads the counts."""
+    decisions: frozenset[str] = frozenset()
+    """Fields of .status on which `assignments` rest."""
     has_readers: bool = False
     """Whether `plan` reads `Observed.readers`. The engine then plans no job of the kind before it
     knows the assignments of all jobs."""

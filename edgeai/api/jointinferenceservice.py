@@ -13,6 +13,9 @@ Running        True: both Deployments are available; of a fleet, the cloud worke
                ModelNotLoaded (edge workers have no model to load hot), or the reason that a pod's
                status gives (CrashLoopBackOff, Unschedulable, …). Unknown: NodeNotReady, while the
                node of the edge worker is silent. Never final.
+RolledOut      True: every node of the fleet gets the newest version of the Model (Complete).
+               Unknown: Progressing or Paused. False: RolledBack, or VersionFailed, when a person
+               must decide. Absent without spec.rollout.
 CloudReachable True: the cloud worker answers hard examples. False: NoAnswer or
                CloudWorkerUnavailable, when every hard example of the last minute was a fallback.
                Absent until a worker tells how its hard examples were answered; Sedna's library
@@ -36,6 +39,7 @@ import msgspec
 
 from edgeai.api.definitions import Definition, edge_types
 from edgeai.api.resources import DEPLOYMENTS
+from edgeai.api.rollouts import Rollout, RolloutStatus
 from edgeai.api.schemas import kubernetes
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Conditions, Int32, Metric, Time
@@ -150,6 +154,9 @@ class JointInferenceServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
     transport: Transport = Transport.AUTO
     """How the edge workers reach the cloud worker: directly, through the relay of their node's
     LocalController, or (auto) directly where the cloud worker's Service answers from the node."""
+    rollout: Rollout | None = None
+    """How a new version of the edge workers' Model goes to the nodes of a fleet that loads it hot.
+    Without it, every node gets it at once."""
 
 
 class Phase(enum.StrEnum):
@@ -172,6 +179,13 @@ class FleetNode(msgspec.Struct, frozen=True, rename="camel"):
     """failed, silent or starting."""
 
 
+class FleetVersion(msgspec.Struct, frozen=True, rename="camel"):
+    version: int
+    """As the workers report it (`details.modelVersion`)."""
+    nodes: Int32
+    """Number of nodes whose worker answers with it."""
+
+
 class FleetStatus(msgspec.Struct, frozen=True, rename="camel"):
     """How the workers of a fleet are. Each node counts in one state."""
 
@@ -188,6 +202,8 @@ class FleetStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Number of nodes whose worker starts."""
     worst: list[FleetNode] = []
     """Ten nodes that do not serve, the failed ones first."""
+    versions: list[FleetVersion] = []
+    """Of a Model that is loaded hot: the five versions that most workers answer with."""
     update_time: Time | None = None
     """When the GlobalManager last wrote the status. It writes mere numbers only now and then."""
 
@@ -200,6 +216,8 @@ class JointInferenceServiceStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The time when the GlobalManager first accepted the spec."""
     fleet: FleetStatus | None = None
     """The workers of a fleet. Absent without perNode."""
+    rollout: RolloutStatus | None = None
+    """Which version of its Model each node of a fleet gets. Absent until spec.rollout is set."""
     edge_nodes: str = ""
     """Names of the edge workers' nodes, joined by commas, for display."""
     active: Int32 = 0

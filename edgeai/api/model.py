@@ -49,6 +49,21 @@ class TrainedBy(msgspec.Struct, frozen=True, rename="camel"):
     """Tells which of several jobs is the newest."""
 
 
+class PublishedVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """Content that the Model has named."""
+
+    generation: int
+    """metadata.generation at that time."""
+    url: str
+    """spec.url at that time, at most 2048 characters of it."""
+    sha256: str
+    """spec.sha256 at that time."""
+    time: Time
+    """When the GlobalManager first saw it."""
+    outcome: str = ""
+    """Complete when every node got it, RolledBack when it was taken back."""
+
+
 class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     conditions: Conditions = []
@@ -57,11 +72,16 @@ class ModelStatus(msgspec.Struct, frozen=True, rename="camel"):
     metrics: list[Metric] = []
     trained_by: TrainedBy | None = None
     digest: str | None = None
-    """SHA-256 of the content that the nodes have of this spec, in lower-case hex."""
+    """SHA-256 of the content of this spec, in lower-case hex."""
     nodes: Int32 | None = None
     """Number of nodes whose workers load the model hot."""
     ready_nodes: Int32 | None = None
-    """Number of these nodes that have the content of this spec."""
+    """Number of these nodes that have the content which they should have now."""
+    versions: list[PublishedVersion] = []
+    """The last ten versions, the newest last, while nodes load the model hot."""
+    returns: int = 0
+    """How much the versions of assignments exceed the generation, because rollouts have returned to
+    former content."""
     workers: dict[str, dict[str, Any]] = {}
     """What each of these nodes has told last. The edge side writes this field."""
 

@@ -215,6 +215,11 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "LauncherPending": "make room for the launcher first: workers wait behind it",
     },
     Cause.OTHER: {
+        "RolledBack": "correct the Model that the message names, and publish it as a new version",
+        "VersionFailed": (
+            "set spec.rollout.rejected to take the version back, spec.rollout.promoted to let it "
+            "go on, or publish another one"
+        ),
         "ScaleInFailed": "see the ScaleIn of the job: its message says why it failed",
         ".*Suspended": "resume the job when it is to go on",
         "SetByOthers": (

@@ -7,14 +7,15 @@ leads.
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ResourceType
+from edgeai.api.status import mapping
 from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Assignment, Kind, task_key
@@ -202,12 +203,19 @@ class Assigner:
                     self._plans.changed(ref, [ref])
 
 
-def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | None) -> bool:
+def concerns_assignments(
+    type_: ResourceType,
+    old: Object | None,
+    new: Object | None,
+    decisions: Collection[str] = (),
+) -> bool:
     """Whether a change of an object may change assignments.
 
     Assignments depend on specs, and on the nodes and phases of pods, so another write of .status
     changes no assignment. Such a write leaves metadata.generation unchanged. An object of another
     type without generations may have changed in any way. No assignment depends on a ConfigMap.
+
+    Args: decisions: fields of .status on which assignments rest, too
     """
     if type_ == CONFIG_MAPS:
         return False
@@ -217,7 +225,14 @@ def concerns_assignments(type_: ResourceType, old: Object | None, new: Object | 
     keys = (before.keys() | after.keys()) - _CHANGED_BY_EVERY_WRITE
     if any(before.get(key) != after.get(key) for key in keys):
         return True
+    if decisions and _fields(old, decisions) != _fields(new, decisions):
+        return True
     # A fleet has thousands of pods, and each of them becomes ready, and not ready, now and then.
     if type_ == PODS:
         return (node_of(old), phase_of(old)) != (node_of(new), phase_of(new))
     return "generation" not in after
+
+
+def _fields(object_: Object, names: Collection[str]) -> list[Any]:
+    status = mapping(object_.get("status"))
+    return [status.get(name) for name in names]

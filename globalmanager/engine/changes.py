@@ -86,7 +86,9 @@ class ChangeHandler:
         self._tell_owners(scope, old, new)
         self._count(scope, old, new)
         concerned = sorted(self._concerned(scope, old, new), key=str)
-        is_news_for_nodes = concerns_assignments(scope.type, old, new)
+        kind = self._jobs.kinds.get(scope.type)
+        decisions = kind.decisions if kind else ()
+        is_news_for_nodes = concerns_assignments(scope.type, old, new, decisions)
         if is_news_for_nodes:
             for ref in concerned:
                 self._assigner.changed(ref)

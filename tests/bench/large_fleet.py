@@ -1,7 +1,7 @@
 """Processor time of the steps of a fleet of 5,000 nodes. No server takes part.
 
-Required: a plan 20 ms, assignments with what sessions get 50, observing 25, a report into a full
-slice 30.
+Required: a plan 20 ms, also in a rollout; assignments with what sessions get 50; observing 25; a
+report into a full slice 30.
 """
 
 import statistics
@@ -18,6 +18,7 @@ from tests.globalmanager.kinds.edge.jointinferenceservice.large_fleet import (
     mixed,
     observer_of,
     reports_of,
+    rolled_out,
     serving,
     settled,
     slice_data,
@@ -30,6 +31,7 @@ _ROUNDS: Final = 25
 def measure() -> dict[str, float]:
     """Milliseconds, medians."""
     fleet, broken = settled(large_fleet(serving)), settled(large_fleet(mixed))
+    rollout = rolled_out()
     observer, desired, key = observer_of(fleet), DesiredSets(), task_key(fleet.ref)
     slice_ = slices.slice_names("digits")[0]
     config_map = {"metadata": {"name": slice_}, "data": slice_data(slice_, seen=1)}
@@ -43,7 +45,9 @@ def measure() -> dict[str, float]:
     return {
         "plan_ms": _ms(lambda: KIND.plan(fleet, NOW)),
         "plan_ms_with_broken_nodes": _ms(lambda: KIND.plan(broken, NOW)),
+        "plan_ms_of_a_rollout": _ms(lambda: KIND.plan(rollout, NOW)),
         "assignments_ms": _ms(lambda: desired.assign(key, KIND.assignments(fleet))),
+        "assignments_ms_of_a_rollout": _ms(lambda: desired.assign(key, KIND.assignments(rollout))),
         "observe_ms": _ms(lambda: observer.observe(fleet.ref)),
         "report_ms": _ms(write),
     }

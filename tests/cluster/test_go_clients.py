@@ -59,7 +59,7 @@ OWN: Final = {
         spec.edgeWorker.model.hotUpdate spec.edgeWorker.model.hotUpdateEnabled
         spec.edgeWorker.model.pollPeriodSeconds
         spec.cloudWorker.name spec.cloudWorker.nodeName spec.cloudWorker.workerSpec
-        spec.cloudWorker.hardExamples
+        spec.cloudWorker.hardExamples spec.rollout status.rollout
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.uploadCount status.fallbacksInARow status.fallbacksSince
         status.answeredBeforeFallbacks status.countedInSlices status.fleet status.workers""",
@@ -78,7 +78,8 @@ OWN: Final = {
         status.edgeNodes status.active status.failed status.round status.current status.progress
         status.deployed status.last status.metrics status.workers""",
     "sedna.io/v1alpha1/Model": """spec.sha256 status.observedGeneration status.conditions
-        status.trainedBy status.digest status.nodes status.readyNodes status.workers""",
+        status.trainedBy status.digest status.nodes status.readyNodes status.versions
+        status.returns status.workers""",
     "sedna.io/v1alpha1/Dataset": "status.observedGeneration status.conditions status.workers",
 }
 """Type -> the fields that upstream's type does not have, so that its clients drop them."""

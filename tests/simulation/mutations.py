@@ -183,7 +183,7 @@ MUTATIONS: Final = (
         "I4 I9",
         Edit(
             "globalmanager/edge/sessions/report_writer.py",
-            "generation = reports[0].version",
+            "generation = reports[0].generation",
             "generation = None",
         ),
     ),

@@ -24,6 +24,7 @@ from edgeai.api.resources import (
     ResourceType,
     ref_of,
 )
+from edgeai.api.rollouts import ModelVersion
 from edgeai.ids import NodeName, WorkerName
 from edgeai.labels import LABEL_UID, LABEL_WORKER
 from edgeai.times import rfc3339
@@ -165,7 +166,7 @@ class World:
         self.type = type_ or kind.definition.resources[0]
         self.object = object_
         self.settings = SETTINGS
-        self.readers: frozenset[NodeName] = frozenset()
+        self.readers: Mapping[NodeName, ModelVersion | None] = {}
         self.absent: frozenset[ResourceType] = frozenset()
         self.refusal: Refusal | None = None
         self.overridden: dict[ObjectRef, tuple[str, ...]] = {}

@@ -58,21 +58,23 @@ class Fleet:
     """One service whose edge worker loads its Model hot."""
 
     def __init__(self, running: Environment, directory: Path, url: str) -> None:
-        self.api, self._directory, self._url = running.api, directory, url
+        self.api, self.directory, self._url = running.api, directory, url
         self.model = object_("Model", "small", {"url": self.publish("v1.json", answer=1)})
         big = object_("Model", "big", {"url": "/models/big"})
-        sleeping = ["sleep", "infinity"]
-        hot = {"name": "small", "hotUpdate": True, "pollPeriodSeconds": 1}
-        spec = {
-            "edgeWorker": worker(hot, NODE, [sys.executable, "-m", hot_worker.__name__]),
-            "cloudWorker": worker({"name": "big"}, system.CLOUD, sleeping),
-        }
-        self.service = object_("JointInferenceService", "hot", spec)
+        self.service = object_("JointInferenceService", "hot", self.service_spec())
         for each in (self.model, big, self.service):
             self.api.apply(each)
 
+    def service_spec(self) -> Object:
+        sleeping = ["sleep", "infinity"]
+        hot = {"name": "small", "hotUpdate": True, "pollPeriodSeconds": 1}
+        return {
+            "edgeWorker": worker(hot, NODE, [sys.executable, "-m", hot_worker.__name__]),
+            "cloudWorker": worker({"name": "big"}, system.CLOUD, sleeping),
+        }
+
     def publish(self, name: str, **content: Any) -> str:
-        (self._directory / name).write_text(json.dumps(content))
+        (self.directory / name).write_text(json.dumps(content))
         return f"{self._url}/{name}"
 
     def change(self, **spec: Any) -> None:
@@ -105,7 +107,9 @@ class Fleet:
 
     def told(self) -> list[dict[str, Any]]:
         """The JSON lines of the worker."""
-        name = self.pod()["metadata"]["name"]
+        return self.told_by(self.pod()["metadata"]["name"])
+
+    def told_by(self, name: str) -> list[dict[str, Any]]:
         lines = self.api.log("default", name)
         return [json.loads(line) for line in lines if line.startswith("{")]
 

@@ -29,13 +29,15 @@ _NO_TASKS: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
-    """A task that a node must hold, the version of its assignment, the task's workers that may
+    """A task that a node must hold, the version of its assignment, the generation of its job, the
+    task's workers that may
     report from the node, those of them that belong to another node now, and what they may reach
     through the relay.
     """
 
     key: TaskKey
     version: int
+    generation: int
     workers: frozenset[WorkerName]
     former: frozenset[WorkerName] = frozenset()
     targets: frozenset[ServicePort] = frozenset()
@@ -179,7 +181,12 @@ def _binding(assignment: Assignment) -> Binding:
     workers = frozenset(assignment.body.workers)
     reporting = workers if assignment.reporting is None else workers & assignment.reporting
     return Binding(
-        assignment.key, assignment.version, reporting, assignment.former, assignment.targets
+        assignment.key,
+        assignment.version,
+        assignment.generation,
+        reporting,
+        assignment.former,
+        assignment.targets,
     )
 
 

@@ -378,13 +378,15 @@ class Inbox:
         for key, entry in mailbox.active.items():
             if binding := self._bound(key):
                 reports[key] = msgspec.structs.replace(
-                    entry.report, is_former=key.worker in binding.former, version=binding.version
+                    entry.report,
+                    is_former=key.worker in binding.former,
+                    generation=binding.generation,
                 )
             else:
                 outcomes[key] = Refused(not_bound(key.worker, key.node))
-        # Nodes of one job have the same version, but for the moments of a change.
-        for version in {report.version for report in reports.values()}:
-            keys = [key for key, report in reports.items() if report.version == version]
+        # Nodes of one job have the same generation, but for the moments of a change.
+        for generation in {report.generation for report in reports.values()}:
+            keys = [key for key, report in reports.items() if report.generation == generation]
             async with asyncio.timeout(self._limits.write_timeout_s):
                 written = await self._writer.write(
                     mailbox.task, mailbox.uid, [reports[key] for key in keys]

@@ -109,7 +109,7 @@ class JobReportWriter:
         if job is None or job.object["metadata"]["uid"] != uid:
             return [Refused(GONE)] * len(reports)
         batch = _Batch(job, reports)
-        generation = reports[0].version
+        generation = reports[0].generation
         name = _slice_name(job, reports[0].worker)
         try:
             # `update` calls `patch_of` with the .status to which it writes, and again after each

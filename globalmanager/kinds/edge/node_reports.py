@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgeai.api.status import mapping
-from globalmanager.contract import Observed
 
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9]{0,62}[A-Za-z0-9])?")
 
@@ -16,9 +15,9 @@ def details_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(entry.get("details"))
 
 
-def is_present(observed: Observed, entry: Mapping[str, Any]) -> bool:
-    """Whether the entry is about the present generation of the spec."""
-    return details_of(entry).get("generation") == str(observed.generation)
+def is_present(entry: Mapping[str, Any], version: int) -> bool:
+    """Whether the entry is about this version of the assignment."""
+    return details_of(entry).get("generation") == str(version)
 
 
 def reason_of(entry: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge.worker_form import fixed_node, framework
 from globalmanager.kinds.shared import storage
 
+MAX_URL_CHARS: Final = 2048
+"""Of content that a rollout gives to nodes; the status of the rollout has it twice."""
 RESOLVED_REFS: Final = "ResolvedRefs"
 
 # Unknown and not False: a wrong spec says nothing of the objects that the right one names.
@@ -45,12 +47,29 @@ class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
     credential_name: str = ""
     node_name: str = ""
     format: str = ""
+    sha256: str = ""
 
 
 def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
     """The reference to a Model. The Model has the API group of the job's type."""
     # A job of sedna.io refers to a Model of sedna.io, so a manifest of Sedna works unchanged.
     return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
+
+
+def content_of(model: Object) -> DataSpec:
+    """What a Model names, for nodes that fetch it. Raises: InvalidSpec"""
+    data = _data_of(model)
+    if not urlsplit(data.url).scheme or len(data.url) > MAX_URL_CHARS:
+        raise InvalidSpec("spec.url", "cannot be delivered", "give it a URL")
+    return data
+
+
+def newest_number(model: Object) -> int:
+    """The version of an assignment with what the Model names now."""
+    generation = int(model["metadata"].get("generation", 1))
+    returns = mapping(model.get("status")).get("returns")
+    # Anybody with the right may write a status.
+    return generation + (returns if isinstance(returns, int) and 0 < returns < 2**31 else 0)
 
 
 def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:

@@ -70,7 +70,7 @@ def _counted(observed: Observed, node: str) -> Finding:
     """
     entry = worker_entries(status.status_of(observed)).get(WorkerName(observed.ref.name), {})
     # After an edit of nodeName or url, the entry is still that of the former data.
-    if entry.get("node") != node or not is_present(observed, entry):
+    if entry.get("node") != node or not is_present(entry, observed.generation):
         message = f"node {node} has not counted the samples yet"
         return Finding(COUNTED, Truth.FALSE, WAITING, message)
     if entry.get("status") == "running":

@@ -5,7 +5,7 @@ cloud.
 from edgeai.api.jointinferenceservice import DEFINITION
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
-from globalmanager.kinds.edge.jointinferenceservice import totals
+from globalmanager.kinds.edge.jointinferenceservice import model_rollout, totals
 from globalmanager.kinds.edge.jointinferenceservice.assignments import assignments
 from globalmanager.kinds.edge.jointinferenceservice.fold import ServiceFold
 from globalmanager.kinds.edge.jointinferenceservice.plan import plan
@@ -41,4 +41,5 @@ KIND = Kind(
     fold=ServiceFold,
     is_sliced=is_of_fleet,
     sums=totals.FIELDS,
+    decisions=frozenset({model_rollout.FIELD}),
 )

@@ -17,6 +17,7 @@ from edgeai.api.resources import DEPLOYMENTS, PODS, Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ServicePort
+from globalmanager.kinds.edge.jointinferenceservice.model_rollout import Contents
 from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, FLEET
 from globalmanager.kinds.edge.jointinferenceservice.workers import (
     PORT,
@@ -54,8 +55,8 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
         workers={},
         # The relay lets an edge worker reach its cloud worker and no other Service of the cluster.
         targets=(ServicePort(service_name(service), PORT),),
-        inputs=_inputs(observed),
     )
+    contents = Contents(observed, _input(observed))
     name = worker_name(service, EDGE)
     members, others = _members(observed), frozenset(_other_nodes(observed))
     by_node: dict[NodeName, Assignment] = {}
@@ -72,6 +73,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
             # Two nodes may report as one worker for a while. From the former node only counts are
             # taken: its last report must not hide what the present node says.
             former=frozenset((name,) if fixed not in ("", node) else ()),
+            inputs=contents.of(node),
         )
     return by_node
 
@@ -123,15 +125,16 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
             yield node_of(pod)
 
 
-def _inputs(observed: Observed) -> list[ObjectRef]:
+def _input(observed: Observed) -> ObjectRef | None:
     """The Model whose content the node's LocalController fetches for the edge worker."""
     spec: JointInferenceServiceSpec | None = observed.spec
     if spec is not None:
         name = spec.edge_worker.model.name if spec.edge_worker.model.is_hot else ""
     else:  # the workers of the last valid spec still need their model
-        edge = (child for ref, child in observed.children.items() if ref.type == DEPLOYMENTS)
+        types = (DEPLOYMENTS, PODS)
+        edge = (child for ref, child in observed.children.items() if ref.type in types)
         name = next((hot_model(child) for child in edge if has_role(child, EDGE)), "")
-    return [model_ref(observed.type, observed.ref.namespace, name)] if name else []
+    return model_ref(observed.type, observed.ref.namespace, name) if name else None
 
 
 def _template_node(deployment: Object) -> str:

@@ -160,8 +160,13 @@ def no_nodes() -> Finding:
     return Finding(RUNNING, Truth.FALSE, "NoNodes", message)
 
 
-def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
-    """The fields of .status about a fleet, of the same size for a fleet of any size."""
+def status_fields(
+    observed: Observed, fleet: Fleet | None, versions: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The fields of .status about a fleet, of the same size for a fleet of any size.
+
+    Args: versions: of the workers' models
+    """
     if fleet is None:
         # Only a field that exists: None removes it.
         return {"fleet": None} if "fleet" in status.status_of(observed) else {}
@@ -170,6 +175,7 @@ def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
     pods = [pod for node, pod in fleet.pods.items() if fleet.states.get(node) != READY]
     cloud = [pod for pod in observed.pods if not has_role(pod, EDGE)]
     inactive = [*cloud, *pods]
+    current = mapping(status.status_of(observed).get("fleet"))
     active = sum(map(is_active, inactive)) + len(fleet.pods) - len(pods)
     return {
         "active": active,
@@ -179,7 +185,8 @@ def status_fields(observed: Observed, fleet: Fleet | None) -> dict[str, Any]:
             "nodes": len(fleet.nodes),
             **{state: counts[state] for state in (READY, *_WORST)},
             "worst": [{"node": node, "state": fleet.states[node]} for node in worst],
-            "updateTime": mapping(status.status_of(observed).get("fleet")).get("updateTime"),
+            **({"versions": versions or None} if versions or "versions" in current else {}),
+            "updateTime": current.get("updateTime"),
         },
     }
 
@@ -233,7 +240,8 @@ def _gist(state: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a user must learn at once."""
     conditions = mappings(state.get("conditions"))
     marks = [tuple(one.get(key) for key in ("type", "status", "reason")) for one in conditions]
-    return state.get("observedGeneration"), state.get("phase"), marks
+    decisions = {key: value for key, value in mapping(state.get("rollout")).items() if value}
+    return state.get("observedGeneration"), state.get("phase"), marks, decisions
 
 
 # ---- what a plan does ---------------------------------------------------------------------------

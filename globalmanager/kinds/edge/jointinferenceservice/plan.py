@@ -16,7 +16,14 @@ from edgeai.api.status import STARTING, WAITING, Finding, Truth
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.jointinferenceservice import fleet as fleets
-from globalmanager.kinds.edge.jointinferenceservice import health, hot_models, reachability, workers
+from globalmanager.kinds.edge.jointinferenceservice import (
+    fleet_models,
+    health,
+    hot_models,
+    model_rollout,
+    reachability,
+    workers,
+)
 from globalmanager.kinds.edge.jointinferenceservice import spec as types
 from globalmanager.kinds.edge.jointinferenceservice.assignments import nodes
 from globalmanager.kinds.edge.jointinferenceservice.fleet import Fleet
@@ -36,7 +43,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
     fleet = fleets.fleet_of(observed)
-    # A wrong spec changes no child: the service goes on as its last valid spec describes it.
+    # A wrong spec changes no child and no decision: the service goes on as its last valid one says.
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
         return _conclude(observed, fleet, now, findings=findings)
@@ -78,10 +85,17 @@ def _conclude(
     ResolvedRefs.
     """
     edge_nodes = nodes(observed) if fleet is None else fleets.nodes_of(fleet)
+    reports = fleet_models.reports_of(observed) if fleet and _is_hot(observed) else {}
+    rollout = model_rollout.NO_PROGRESS
+    if fleet is not None and observed.spec is not None:
+        rollout = model_rollout.advanced(observed, fleet, reports, now)
     view, sums = fleets.with_sums(observed)
     if fleet is not None:
         view = fleets.condensed(view, fleet)
-    running, running_phase = _with_refusal(view, *_running(view, fleet, findings, now))
+    running, running_phase = _running(view, fleet, findings, now)
+    if fleet and _is_hot(observed):
+        running, running_phase = fleet_models.with_models(running, running_phase, fleet, reports)
+    running, running_phase = _with_refusal(view, running, running_phase)
     acceptance = findings[0]
     is_accepted = acceptance.truth is Truth.TRUE
     # The phase Invalid shows a wrong spec in `kubectl get`, also while the workers of the last
@@ -90,17 +104,20 @@ def _conclude(
     failed = sedna.failed(view, phase, because=running if is_accepted else acceptance)
     cloud = reachability.reachability(view, now)
     numbers = {**health.numbers(view), **sums, **cloud.fields}
+    versions = fleet_models.counted(reports, fleet) if fleet else []
     conclusion = lifecycle.conclude(
         view,
         now,
-        findings=[*findings, running, *cloud.findings, *failed],
+        findings=[*findings, running, *rollout.findings, *cloud.findings, *failed],
         phase=phase,
         nodes=edge_nodes,
-        fields={**numbers, **fleets.status_fields(view, fleet)},
+        fields={**numbers, **fleets.status_fields(view, fleet, versions), **rollout.fields},
         examination=health.examine(view, now),
         stages=stages,
-        timers=timers.add(cloud.check_in_s),
+        timers=timers.add(cloud.check_in_s, rollout.check_in_s),
     )
+    events = (*conclusion.events, *rollout.events)
+    conclusion = msgspec.structs.replace(conclusion, events=events)
     return conclusion if fleet is None else fleets.paced(observed, conclusion, now)
 
 
@@ -119,6 +136,11 @@ def _running(
         return (running if fleet.nodes or not is_waiting else fleets.no_nodes()), phase
     message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
+
+
+def _is_hot(observed: Observed) -> bool:
+    spec: JointInferenceServiceSpec | None = observed.spec
+    return spec is None or spec.edge_worker.model.is_hot
 
 
 def _with_refusal(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:

@@ -39,6 +39,14 @@ VALIDATIONS: Final = (
         f"!({_PER_NODE} && has(self.hpa))",
         "hpa cannot set the number of workers beside perNode: remove one of them",
     ),
+    Validation(
+        "spec",
+        "!has(self.rollout) || (has(self.edgeWorker.perNode) && self.edgeWorker.perNode && "
+        "((has(self.edgeWorker.model.hotUpdate) && self.edgeWorker.model.hotUpdate) || "
+        "(has(self.edgeWorker.model.hotUpdateEnabled) && "
+        "self.edgeWorker.model.hotUpdateEnabled)))",
+        "rollout needs edgeWorker.perNode and edgeWorker.model.hotUpdate",
+    ),
 )
 """What the API server refuses. `read` refuses it, too."""
 
@@ -54,6 +62,7 @@ def read(object_: Object) -> JointInferenceServiceSpec:
         check(worker, path)
     _check_fleet(spec.edge_worker, worker_path(EDGE))
     _check_hard_examples(spec.cloud_worker, worker_path(CLOUD))
+    _check_rollout(spec)
     mining.check(
         worker_path(EDGE),
         hard_example_mining=spec.edge_worker.hard_example_mining,
@@ -85,6 +94,13 @@ def _check_hard_examples(worker: CloudWorker, path: str) -> None:
     if not fixed_node(worker):
         problem = "is missing beside hardExamples, which are a file of a node"
         raise InvalidSpec(f"{path}.nodeName", problem, "name the node of the Dataset")
+
+
+def _check_rollout(spec: JointInferenceServiceSpec) -> None:
+    worker = spec.edge_worker
+    if spec.rollout and not (worker.per_node and worker.model.is_hot):
+        remedy = "set edgeWorker.perNode and edgeWorker.model.hotUpdate, or remove it"
+        raise InvalidSpec("spec.rollout", "is for a fleet that loads its Model hot", remedy)
 
 
 def is_of_fleet(job: ObjectRef, worker: WorkerName) -> bool:

@@ -252,10 +252,11 @@ def _model_env(form: EdgeWorker) -> list[EnvVar]:
     ]
 
 
-def hot_model(deployment: Object) -> str:
-    """The Model that the workers of an edge Deployment load hot; "": none."""
-    template = mapping(mapping(deployment.get("spec")).get("template"))
-    for container in mapping(template.get("spec")).get("containers") or ():
+def hot_model(child: Object) -> str:
+    """The Model that the workers of a Deployment or a pod load hot; "": none."""
+    spec = mapping(child.get("spec"))
+    pod = mapping(mapping(spec["template"]).get("spec")) if "template" in spec else spec
+    for container in pod.get("containers") or ():
         for variable in container.get("env") or ():
             if variable.get("name") == HOT_MODEL:
                 return str(variable.get("value", ""))

@@ -23,5 +23,6 @@ KIND = Kind(
     references=references,
     indirect_references=services,
     fold=ModelFold,
+    decisions=frozenset({"returns"}),
     has_readers=True,
 )

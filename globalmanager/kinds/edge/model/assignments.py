@@ -5,20 +5,24 @@ grant of this worker has no secret, so no other process on the node can report i
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from common.wire import THE_NODE_ITSELF
 from edgeai.api.objects import is_being_deleted
+from edgeai.api.rollouts import ModelVersion
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import Assignment, Observed
 from globalmanager.kinds.edge.model.server import targets
+from globalmanager.kinds.edge.references import newest_number
 
 FIELDS: Final = ("url", "sha256", "credentialName")
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> url, sha256 and credentialName."""
+    """Node -> url, sha256 and credentialName: those of the spec, or those of the version that a
+    rollout gives to the node.
+    """
     if is_being_deleted(observed.object):
         return {}
     # After a wrong edit, too: a Model that left its nodes would take its last version with it. The
@@ -28,12 +32,23 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     return {
         node: Assignment.of(
             observed,
-            spec=excerpt,
+            spec=excerpt if content is None else _excerpt(content),
             workers={worker_name(observed, node): THE_NODE_ITSELF},
-            targets=targets(observed),
+            targets=targets(observed, content.url if content else ""),
+            version=number_of(observed, content),
         )
-        for node in observed.readers
+        for node, content in observed.readers.items()
     }
+
+
+def _excerpt(content: ModelVersion) -> dict[str, Any]:
+    texts = (content.url, content.sha256, content.credential_name)
+    return dict(zip(FIELDS, texts, strict=True))
+
+
+def number_of(observed: Observed, content: ModelVersion | None) -> int:
+    """The version of the assignment of a node with this content."""
+    return newest_number(observed.object) if content is None else content.number
 
 
 def worker_name(observed: Observed, node: NodeName) -> WorkerName:

@@ -1,13 +1,14 @@
-"""Condition Delivered of a Model, from what its nodes have told of this generation of the spec."""
+"""Condition Delivered of a Model, from what its nodes have told of the version that they get."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgeai.api.rollouts import ModelVersion
 from edgeai.api.status import WAITING, Finding, Truth, worker_entries
 from edgeai.ids import NodeName
 from globalmanager.contract import Observed
-from globalmanager.kinds.edge.model.assignments import worker_name
+from globalmanager.kinds.edge.model.assignments import number_of, worker_name
 from globalmanager.kinds.edge.model.fold import MAX_NODES
 from globalmanager.kinds.edge.node_reports import details_of, is_present, reason_of
 from globalmanager.kinds.shared import status
@@ -35,17 +36,27 @@ def delivery(observed: Observed) -> tuple[list[Finding], dict[str, Any]]:
     reports = {
         node: entries.get(workers[node], NOTHING) for node in (workers if has_room else reporters)
     }
-    reports = {n: e if is_present(observed, e) else NOTHING for n, e in reports.items()}
-    expected = observed.spec.sha256
-    digests = {node: _digest(entry, expected) for node, entry in reports.items()}
-    ready = [digest for digest in digests.values() if digest]
-    digest = expected or next(iter(ready), None)
+    contents = observed.readers
+    numbers = {node: number_of(observed, contents[node]) for node in reports}
+    reports = {n: e if is_present(e, numbers[n]) else NOTHING for n, e in reports.items()}
+    digests = {n: _digest(e, _expected(observed, contents[n])) for n, e in reports.items()}
+    ready = {node: digest for node, digest in digests.items() if digest}
+    of_spec = (ready[n] for n in ready if _is_of_spec(observed, contents[n]))
+    digest = observed.spec.sha256 or next(of_spec, None)
     missing = {node: entry for node, entry in reports.items() if not digests[node]}
     finding = _finding(missing, len(ready))
     if not has_room and not missing:
         text = f"{len(ready)} nodes have the content; {len(workers) - len(ready)} are not followed"
         finding = Finding(DELIVERED, Truth.UNKNOWN, "ManyNodes", text)
     return [finding], {"digest": digest, "nodes": len(workers), "readyNodes": len(ready), **fields}
+
+
+def _expected(observed: Observed, content: ModelVersion | None) -> str:
+    return str(observed.spec.sha256 if content is None else content.sha256)
+
+
+def _is_of_spec(observed: Observed, content: ModelVersion | None) -> bool:
+    return content is None or content.generation == observed.generation
 
 
 def _digest(entry: Mapping[str, Any], expected: str) -> str:

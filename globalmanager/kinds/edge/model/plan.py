@@ -12,6 +12,7 @@ from edgeai.api.resources import Object
 from edgeai.api.specs import parse_spec
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge.model.delivery import delivery
+from globalmanager.kinds.edge.model.history import history
 from globalmanager.kinds.shared import status, storage
 
 
@@ -37,6 +38,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
                 "observedGeneration": observed.generation,
                 "conditions": status.conditions(observed, findings, now),
                 **fields,
+                **history(observed, now),
             },
         ),
         events=status.events(observed, findings),

@@ -6,6 +6,8 @@ with the keys. Only Services of the Model's own namespace count: a namespace is 
 
 from collections.abc import Mapping
 
+import msgspec
+
 from common.service_urls import service_address
 from edgeai.api.model import ModelSpec
 from edgeai.api.resources import SECRETS, SERVICES, Object, ObjectRef
@@ -34,11 +36,15 @@ def services(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
     )
 
 
-def targets(observed: Observed) -> tuple[ServicePort, ...]:
-    """What the nodes may reach through the relay."""
+def targets(observed: Observed, url: str = "") -> tuple[ServicePort, ...]:
+    """What the nodes may reach through the relay.
+
+    Args: url: of the content that a node gets; "": that of the spec
+    """
     spec, namespace = observed.spec, observed.ref.namespace
     if not isinstance(spec, ModelSpec):
         return ()
+    spec = msgspec.structs.replace(spec, url=url or spec.url)
     secret = observed.references.get(secret_ref(namespace, spec.credential_name))
     server = spec.url if not _is_in_bucket(spec) else _bucket_server(secret) if secret else ""
     address = service_address(server, namespace)

@@ -69,7 +69,7 @@ def test_a_report_is_bound_by_node_uid_and_worker() -> None:
     sets, _ = recorded()
     sets.assign(key(), {A: assignment(version=3, workers=("w", "v"))})
     assert sets.binding_of(A, uid()) == Binding(
-        key(), 3, frozenset({WorkerName("w"), WorkerName("v")})
+        key(), 3, 3, frozenset({WorkerName("w"), WorkerName("v")})
     )
     assert sets.binding_of(B, uid()) is None
     assert sets.binding_of(A, uid(1)) is None

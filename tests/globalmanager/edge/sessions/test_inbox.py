@@ -227,7 +227,7 @@ async def test_a_worker_that_moves_is_told_apart_by_its_node() -> None:
         o.statuses.open.set()
         await async_eventually("both acks", lambda: present.acks and former.acks)
         assert {
-            (each.node, each.is_former, each.version, each.body.task_info["seen"])
+            (each.node, each.is_former, each.generation, each.body.task_info["seen"])
             for each in o.statuses.reports
         } == {(A, True, 2, 1), (B, False, 2, 7)}
 

@@ -106,7 +106,7 @@ class JobApi:
 def report(worker: str = "w", **fields: Any) -> WorkerReport:
     body = wire.ReportBody(**fields)
     return WorkerReport(
-        node=A, ledger_id="i", worker=WorkerName(worker), attempt=1, body=body, version=4
+        node=A, ledger_id="i", worker=WorkerName(worker), attempt=1, body=body, generation=4
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from edgeai.api import slices
 from edgeai.api.resources import CONFIG_MAPS, NODES, PODS, Object, ref_of
+from edgeai.api.rollouts import ModelVersion, Phase, RolloutStatus
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.contract import Contact, Observed, WorkerReport
 from globalmanager.engine.jobs import Jobs
@@ -19,16 +20,22 @@ from tests.globalmanager.kinds.edge.jointinferenceservice.test_fleet import (
     READY,
     SILENT,
     fleet,
+    fleet_spec,
     pods,
 )
-from tests.support.world import NOW, SETTINGS, merged, patch_of, report
+from tests.support.world import NOW, SETTINGS, World, merged, patch_of, report
 
 NODES_OF_THE_FLEET: Final = 5000
 
 
-def large_fleet(state: Callable[[int], Object]) -> Observed:
-    """A settled fleet. Args: state: number of a node -> .status of its pod"""
-    world = fleet("edge0").settle().available("cloud")
+def large_fleet(state: Callable[[int], Object], world: World | None = None) -> Observed:
+    """A settled fleet.
+
+    Args:
+        state: number of a node -> .status of its pod
+        world: the service with one node
+    """
+    world = (world or fleet("edge0")).settle().available("cloud")
     pod = pods(world)["edge0"]
     observed = world.observed()
     names = [NodeName(f"edge-{number:05d}.plant.example") for number in range(NODES_OF_THE_FLEET)]
@@ -67,10 +74,23 @@ def mixed(number: int) -> Object:
     return {"phase": "Running", **(SILENT if number % 10 == 1 else READY)}
 
 
+def rolled_out() -> Observed:
+    """A fleet half of whose nodes get a new version of its Model."""
+    hot = {"name": "small", "hotUpdate": True}
+    world = fleet("edge0", model=hot).model("small", "https://models.example.org/small")
+    observed = settled(large_fleet(serving, world))
+    spec = {**fleet_spec(model=hot), "rollout": {"waves": ["50%"], "promote": "manual"}}
+    before = ModelVersion(generation=1, url="u", number=1, model="former")
+    state = RolloutStatus(version=before, phase=Phase.COMPLETE)
+    status = {**observed.object["status"], "rollout": msgspec.to_builtins(state)}
+    job = KIND.decode(observed.type, {**observed.object, "spec": spec, "status": status})
+    return settled(msgspec.structs.replace(observed, object=job.object, spec=job.spec))
+
+
 def settled(observed: Observed) -> Observed:
     """The fleet after its plan."""
     plan = KIND.plan(observed, NOW)
-    object_ = {**observed.object, "status": merged(observed.object["status"], plan.status)}
+    object_ = {**observed.object, "status": merged(observed.object["status"], plan.status or {})}
     return msgspec.structs.replace(observed, object=object_)
 
 
@@ -96,7 +116,8 @@ def reports_of(slice_: str, *, seen: int) -> Iterator[WorkerReport]:
         worker = f"digits-node-{node}"
         if slices.slice_name("digits", WorkerName(worker)) == slice_:
             counts = {"seen": 100_000 + seen, "hard": 10_000, "uploaded": 9_000, "fallbacks": 10}
-            details = {"model": f"sha256:{'a' * 64}"}
+            details = {"modelVersion": "1", "modelDigest": "a" * 64}
+            counts |= {"version": 1, "seenOfVersion": seen, "hardOfVersion": seen}
             yield report(worker=worker, node=node, counts=counts, details=details)
 
 

@@ -1,5 +1,6 @@
 """What is stored of a fleet of 5,000 nodes is bounded. `make bench` measures its time."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,7 @@ from tests.globalmanager.kinds.edge.jointinferenceservice.large_fleet import (
     large_fleet,
     mixed,
     observer_of,
+    rolled_out,
     serving,
     slice_data,
 )
@@ -32,6 +34,15 @@ def test_the_status_of_a_large_fleet_is_small(state: Callable[[int], Object]) ->
     assert plan.status is not None
     assert stored_bytes(plan.status) < MAX_STATUS_BYTES
     assert {"key": "seen", "value": str(NODES_OF_THE_FLEET * 100_001)} in plan.status["metrics"]
+
+
+def test_the_status_of_a_large_rollout_is_small() -> None:
+    observed = rolled_out()
+    assert stored_bytes(observed.object["status"]) < MAX_STATUS_BYTES
+    assert observed.object["status"]["rollout"]["expected"] == NODES_OF_THE_FLEET // 2
+    contents = [one.inputs for one in KIND.assignments(observed).values()]
+    versions = Counter(one.number for each in contents for one in each.values() if one)
+    assert versions == {1: NODES_OF_THE_FLEET // 2, 2: NODES_OF_THE_FLEET // 2}
 
 
 def test_each_node_of_a_large_fleet_has_an_assignment() -> None:

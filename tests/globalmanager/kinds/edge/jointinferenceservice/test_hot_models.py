@@ -58,7 +58,7 @@ def test_the_nodes_of_the_service_read_its_model() -> None:
     assert URL not in str(assignment.body), "the Model is a task of its own"
     world = small_service().settle()
     (cold,) = world.kind.assignments(world.observed()).values()
-    assert cold.inputs == frozenset()
+    assert not cold.inputs
 
 
 def test_a_wrong_edit_takes_no_model_from_running_workers() -> None:

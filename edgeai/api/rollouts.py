@@ -1,0 +1,134 @@
+"""A rollout: a new version of a Model goes to the nodes of a fleet in waves."""
+
+import enum
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from edgeai.api.specs import NonEmpty
+from edgeai.api.status import Int32, Time
+
+WAVE: Final = r"^([1-9][0-9]{0,8}|[1-9][0-9]?%|100%|[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*)$"
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class ModelVersion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Content of a Model that nodes get."""
+
+    generation: Generation
+    """metadata.generation of the Model when it named this content."""
+    url: str
+    """As in the Model."""
+    sha256: str = ""
+    """As in the Model."""
+    credential_name: str = ""
+    """As in the Model."""
+    number: Generation = 0
+    """The version of the assignments with this content. What nodes get later has a greater one,
+    also when it is former content."""
+    model: str = ""
+    """The uid of the Model."""
+    instead_of: Generation = 0
+    """The generation that was taken back in favour of this content; 0: none."""
+
+    def has_content_of(self, other: "ModelVersion") -> bool:
+        """False also where only a digest could tell."""
+        content = (self.url, self.sha256, self.credential_name)
+        return bool(self.sha256) and content == (other.url, other.sha256, other.credential_name)
+
+
+class Guard(msgspec.Struct, frozen=True, rename="camel"):
+    """What must hold of the samples that workers have answered with the new version."""
+
+    metric: Literal["hard", "uploaded", "answeredByCloud", "fallbacks"]
+    """A count of the workers. The guard compares its share of the samples."""
+    operator: Literal["<", "<=", ">", ">="]
+    """How the share must compare with threshold."""
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    """A share, from 0 to 1."""
+    min_samples: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 1
+    """With fewer samples nothing is decided."""
+    window_s: Seconds = 300
+    """Seconds for which the guard must hold after the nodes of a wave have the version."""
+
+
+class Promotion(msgspec.Struct, frozen=True):
+    """A person lets a version go out, whatever guard and pause say."""
+
+    version: Generation
+    """The metadata.generation of the Model. A promotion has no effect on another version."""
+    wave: Annotated[int, msgspec.Meta(ge=1, le=100)]
+    """The last wave that may begin; the first wave has the number 1."""
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a new version of the edge worker's Model goes to the nodes."""
+
+    waves: Annotated[
+        list[Annotated[NonEmpty, msgspec.Meta(pattern=WAVE, max_length=253)]],
+        msgspec.Meta(min_length=1, max_length=20),
+    ]
+    """Sizes of the waves, each together with the waves before: a number of nodes ("1"), a share of
+    them ("10%"), or the nodes with some labels ("hall=north"). A last wave of all nodes follows by
+    itself."""
+    pause_s: Seconds = 0
+    """Seconds from the moment when the nodes of a wave have the version to the next wave."""
+    promote: Literal["auto", "manual"] = "auto"
+    """Whether the next wave begins by itself, or waits for `promoted`."""
+    guard: Guard | None = None
+    """What the workers' counts must show before the next wave."""
+    on_failure: Literal["pause", "rollback"] = "rollback"
+    """What happens when the guard or too many nodes fail: nothing more goes out, or every node
+    returns to the version before."""
+    paused: bool = False
+    """Whether no further wave may begin. A version that fails is taken back all the same."""
+    promoted: Promotion | None = None
+    """The wave up to which a person lets a version go out."""
+    rejected: Generation = 0
+    """The metadata.generation of a Model whose version is taken back from every node."""
+
+
+class Phase(enum.StrEnum):
+    """The state of a rollout in one word."""
+
+    PROGRESSING = "Progressing"  # a wave goes out, or the next one waits
+    PAUSED = "Paused"  # the version has failed; a person decides
+    ROLLED_BACK = "RolledBack"  # every node returns to the version before. Final for this version
+    COMPLETE = "Complete"  # every node gets the version
+
+
+class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All that a GlobalManager must know to go on with a rollout. Of the same size for a fleet of
+    any size.
+    """
+
+    version: ModelVersion
+    """The version that goes out."""
+    previous: ModelVersion | None = None
+    """The last version that every node got, to which a rollback returns."""
+    phase: Phase
+    """Its state in one word."""
+    wave: Int32 = 0
+    """Number of the wave that has begun last; 0 before the first one."""
+    reach: Int32 = -1
+    """Each node has a place from 0 to 2147483647 that depends on its name and the version. The
+    nodes up to this place get the version."""
+    wave_time: Time | None = None
+    """When the wave began."""
+    done_time: Time | None = None
+    """When enough nodes of the wave first served with the version."""
+    nodes: Int32 = 0
+    """Number of nodes of the waves so far when the wave began."""
+    expected: Int32 = 0
+    """Number of them that could show whether the version is good: in contact, and serving."""
+    crashing: Int32 = 0
+    """Number of them whose worker crashed again and again already."""
+    is_overruled: bool = False
+    """Whether a person has let the version go on after it had failed."""
+    message: str = ""
+    """Why the version was stopped, with the figures."""
+
+    @property
+    def newest_number(self) -> int:
+        return max(self.version.number, self.previous.number if self.previous else 0)

@@ -1,0 +1,153 @@
+"""What the workers of a fleet report of the Model that they load hot, from the slices."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from edgeai.api import slices
+from edgeai.api.jointinferenceservice import Phase
+from edgeai.api.objects import labels_of
+from edgeai.api.pod_state import container_states
+from edgeai.api.resources import CONFIG_MAPS, Object
+from edgeai.api.status import Finding, Truth, condition_of, left_s, mapping
+from globalmanager.contract import Observed
+from globalmanager.kinds.edge.jointinferenceservice.fleet import FAILED, READY, SILENT, Fleet
+from globalmanager.kinds.edge.jointinferenceservice.rollout import Member
+from globalmanager.kinds.edge.jointinferenceservice.spec import RUNNING
+
+CRASHING_S: Final = 60.0
+"""A worker crashes when Kubernetes has waited for so long to start it again, some four crashes."""
+_FAULT: Final = re.compile(r"version ([0-9]{1,15}):")
+_MAX_VERSIONS: Final = 5
+Number = int | float
+
+
+class ModelDetails(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Details in a report of a worker."""
+
+    model_version: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    """Number of the version that answers; 0: none."""
+    model_fault: str = ""
+
+    @property
+    def fails(self) -> int:
+        """Number of the version that cannot be loaded; 0: none."""
+        match = _FAULT.match(self.model_fault)
+        return int(match[1]) if match else 0
+
+
+class VersionCounts(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Counts of a worker since its process has loaded the version."""
+
+    version: Number = 0
+    seen_of_version: Number = 0
+    hard_of_version: Number = 0
+    uploaded_of_version: Number = 0
+    answered_by_cloud_of_version: Number = 0
+    fallbacks_of_version: Number = 0
+
+    def by_metric(self) -> dict[str, int]:
+        return {
+            "seen": int(self.seen_of_version),
+            "hard": int(self.hard_of_version),
+            "uploaded": int(self.uploaded_of_version),
+            "answeredByCloud": int(self.answered_by_cloud_of_version),
+            "fallbacks": int(self.fallbacks_of_version),
+        }
+
+
+class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What a worker reports of its model, as its entry in a slice has it."""
+
+    node: str = ""
+    details: ModelDetails = ModelDetails()
+    task_info: VersionCounts = VersionCounts()
+
+
+_NOTHING: Final = ModelReport()
+_NO_SAMPLES: Final[Mapping[str, int]] = {}
+# Details are texts.
+_DECODER: Final = msgspec.json.Decoder(ModelReport, strict=False)
+Reports = Mapping[str, ModelReport]
+"""Node -> what its worker reports."""
+
+
+def reports_of(observed: Observed) -> Reports:
+    reports: dict[str, ModelReport] = {}
+    for ref, child in observed.children.items():
+        data = mapping(child.get("data")) if ref.type == CONFIG_MAPS else {}
+        for key, text in data.items():
+            if key == slices.SUMMARY:
+                continue
+            try:
+                report = _DECODER.decode(text)
+            except (TypeError, ValueError):  # somebody else wrote it
+                continue
+            reports[report.node] = report
+    return reports
+
+
+def members(
+    observed: Observed, fleet: Fleet, reports: Reports, number: int, now: datetime
+) -> list[Member]:
+    """Args: number: of the version whose counts are needed"""
+    contacts, nodes, states = observed.contacts, observed.nodes, fleet.states
+    found = []
+    for node in fleet.nodes:
+        report, contact, state = reports.get(node, _NOTHING), contacts.get(node), states[node]
+        details, counts = report.details, report.task_info
+        serves = details.model_version
+        found.append(
+            Member(
+                node,
+                labels_of(nodes.get(node, {})),
+                contact is not None and contact.connected,
+                # The pod of a node that is silent for Kubernetes may serve.
+                state in (READY, SILENT),
+                serves,
+                details.fails if details.model_fault else 0,
+                state == FAILED and _crashes(fleet.pods.get(node, {}), now),
+                counts.by_metric() if 0 < serves == number == counts.version else _NO_SAMPLES,
+            )
+        )
+    return found
+
+
+def _crashes(pod: Object, now: datetime) -> bool:
+    waits = (mapping(mapping(one.get("state")).get("waiting")) for one in container_states(pod))
+    is_in_loop = any(one.get("reason") == "CrashLoopBackOff" for one in waits)
+    since = condition_of(pod, "Ready").get("lastTransitionTime")
+    return is_in_loop and left_s(since, CRASHING_S, now) <= 0
+
+
+def counted(reports: Reports, fleet: Fleet) -> list[dict[str, Any]]:
+    """How many workers of the fleet serve with which version."""
+    known = (reports[node].details for node in fleet.nodes if node in reports)
+    numbers = Counter(details.model_version for details in known)
+    del numbers[0]
+    most = sorted(numbers.most_common(_MAX_VERSIONS))
+    return [{"version": number, "nodes": count} for number, count in most]
+
+
+def with_models(
+    running: Finding, phase: Phase, fleet: Fleet, reports: Reports
+) -> tuple[Finding, Phase]:
+    """The condition Running, which is False while no worker that runs has a model."""
+    if running.truth is not Truth.TRUE:
+        return running, phase
+    ready = fleet.in_state(READY)
+    details = {node: reports.get(node, _NOTHING).details for node in ready}
+    waiting = sum(not one.model_version for one in details.values())
+    faults = [(node, one.model_fault) for node, one in details.items() if one.model_fault]
+    texts = [f"{waiting} of {len(ready)} workers have no model"] if waiting else []
+    for node, fault in faults[:1]:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        texts.append(f"{node}{more}: {fault}")
+    if ready and waiting == len(ready):
+        return Finding(RUNNING, Truth.FALSE, "ModelNotLoaded", "; ".join(texts)), Phase.PENDING
+    message = "; but ".join([running.message, *texts])
+    return msgspec.structs.replace(running, message=message), phase

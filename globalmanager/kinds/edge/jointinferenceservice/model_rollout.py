@@ -1,0 +1,152 @@
+"""The rollout of a fleet's Model: from the objects of the API to the decisions of `rollout`, and
+from the stored decision to conditions, Events and the contents of nodes.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
+from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.rollouts import ModelVersion, Phase, Rollout, RolloutStatus
+from edgeai.api.specs import InvalidSpec
+from edgeai.api.status import Finding, Truth, mapping
+from edgeai.ids import NodeName
+from globalmanager.contract import Event, Observed, Severity
+from globalmanager.kinds.edge import references
+from globalmanager.kinds.edge.jointinferenceservice import rollout as rollouts
+from globalmanager.kinds.edge.jointinferenceservice.fleet import Fleet
+from globalmanager.kinds.edge.jointinferenceservice.fleet_models import Reports, members
+from globalmanager.kinds.edge.jointinferenceservice.rollout import Decision, Member, Waves
+from globalmanager.kinds.shared import status
+
+FIELD: Final = "rollout"
+"""Of .status: the decisions on which assignments rest."""
+ROLLED_OUT: Final = "RolledOut"
+_TRUTHS: Final = {
+    Phase.PROGRESSING: Truth.UNKNOWN,
+    Phase.PAUSED: Truth.FALSE,
+    Phase.ROLLED_BACK: Truth.FALSE,
+    Phase.COMPLETE: Truth.TRUE,
+}
+_REASONS: Final = {
+    Phase.PROGRESSING: "Progressing",
+    Phase.PAUSED: "VersionFailed",
+    Phase.ROLLED_BACK: "RolledBack",
+    Phase.COMPLETE: "Complete",
+}
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What a plan says of a rollout."""
+
+    fields: Mapping[str, Any] = {}
+    findings: tuple[Finding, ...] = ()
+    events: tuple[Event, ...] = ()
+    check_in_s: float | None = None
+
+
+NO_PROGRESS: Final = Progress()
+
+
+def stored(observed: Observed) -> RolloutStatus | None:
+    """The state of the rollout; None when there is none."""
+    value = status.status_of(observed).get(FIELD)
+    try:
+        return msgspec.convert(value, RolloutStatus) if value else None
+    except msgspec.ValidationError:  # somebody else wrote it
+        return None
+
+
+class Contents:
+    """Which content of its Model each node of the service gets."""
+
+    def __init__(self, observed: Observed, model: ObjectRef | None) -> None:
+        spec: JointInferenceServiceSpec | None = observed.spec
+        state = stored(observed)
+        self._nodes = observed.nodes
+        self._model = model
+        self._waves = Waves(spec.rollout if spec else None, state) if state else None
+        self._shared: dict[ModelVersion | None, Mapping[ObjectRef, ModelVersion | None]] = {}
+
+    def of(self, node: NodeName) -> Mapping[ObjectRef, ModelVersion | None]:
+        if self._model is None:
+            return {}
+        content = None
+        if self._waves:
+            metadata = mapping(self._nodes.get(node, {}).get("metadata"))
+            content = self._waves.version_of(node, mapping(metadata.get("labels")))
+        return self._shared.setdefault(content, {self._model: content})
+
+
+def advanced(observed: Observed, fleet: Fleet, reports: Reports, now: datetime) -> Progress:
+    """The next decision about the rollout, from the accepted spec."""
+    spec: JointInferenceServiceSpec = observed.spec
+    before = stored(observed)
+    if spec.rollout is None and before is None:
+        return NO_PROGRESS
+    name = spec.edge_worker.model.name
+    ref = references.model_ref(observed.type, observed.ref.namespace, name)
+    newest = _published(observed.references.get(ref))
+    nodes: Collection[Member] = ()
+    if before and rollouts.looks_at_nodes(spec.rollout, before, newest):
+        number = before.version.number if spec.rollout and spec.rollout.guard else 0
+        nodes = members(observed, fleet, reports, number, now)
+    decision = rollouts.decide(spec.rollout, before, newest, nodes, now)
+    if decision.state is None:
+        return NO_PROGRESS
+    value = msgspec.to_builtins(decision.state)
+    current = mapping(status.status_of(observed).get(FIELD))
+    return Progress(
+        {FIELD: status.replacement_patch(current, value)},
+        (_finding(decision, decision.state, spec.rollout),),
+        _events(before, decision.state),
+        decision.check_in_s,
+    )
+
+
+def _published(model: Object | None) -> ModelVersion | None:
+    """What the Model names now; None while it names nothing that nodes can fetch."""
+    if model is None:
+        return None
+    try:
+        data = references.content_of(model)
+    except InvalidSpec:
+        return None
+    return ModelVersion(
+        generation=int(model["metadata"].get("generation", 1)),
+        url=data.url,
+        sha256=data.sha256,
+        credential_name=data.credential_name,
+        number=references.newest_number(model),
+        model=str(model["metadata"].get("uid", "")),
+    )
+
+
+def _finding(decision: Decision, state: RolloutStatus, rollout: Rollout | None) -> Finding:
+    name = f"version {state.version.generation}"
+    reason = _REASONS[state.phase]
+    match state.phase:
+        case Phase.COMPLETE:
+            message = f"every node gets {name}"
+        case Phase.ROLLED_BACK:
+            former = state.previous.generation if state.previous else 0
+            message = f"{state.message}: every node returns to version {former}"
+        case Phase.PAUSED:
+            message = f"{state.message}: promote it, reject it, or publish another one"
+        case _:
+            is_paused = rollout is not None and rollout.paused
+            reason = "Paused" if is_paused else reason
+            message = decision.progress or f"{name}: wave {state.wave} begins"
+            message += ": spec.rollout.paused" if is_paused else ""
+    return Finding(ROLLED_OUT, _TRUTHS[state.phase], reason, message)
+
+
+def _events(before: RolloutStatus | None, after: RolloutStatus) -> tuple[Event, ...]:
+    if before is None or after.phase is not Phase.PROGRESSING or not after.wave:
+        return ()
+    is_same = (before.version.number, before.wave) == (after.version.number, after.wave)
+    text = f"version {after.version.generation} goes to {after.nodes} nodes of wave {after.wave}"
+    return () if is_same else (Event(Severity.NORMAL, "WaveBegun", text),)

@@ -1,0 +1,389 @@
+"""Decides which version of its Model each node of a fleet gets while a new one goes out in waves.
+
+`decide` computes the next state of a rollout from its last one; `version_of` computes the version
+of a node from the stored state alone. So a node gets a version only after the decision is stored,
+and a GlobalManager that is killed at any moment goes on with the same decision.
+
+The state names no nodes. Each node has a place, a number that depends on its name and the version,
+and the state has the last place that gets the version. A node that comes has its place already. The
+last place only grows, so a node never goes back unless the version is taken back. Who takes it back
+gives the former content a new number: the version of an assignment never falls.
+
+A wave ends when its nodes have shown that they serve: nine in ten of those that could when it
+began. A node that was out of contact, or did not serve, does not hold it; a node that has lost
+contact since does. Pure: the only clock is `now`.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from edgeai.api.rollouts import Guard, ModelVersion, Phase, Rollout, RolloutStatus
+from edgeai.api.status import left_s
+from edgeai.ids import NodeName
+from edgeai.times import rfc3339
+
+_ALL: Final = "100%"
+_LAST_PLACE: Final = 2**31 - 1
+_SHARE_OF_FAILURES: Final = 10
+"""A version has failed when it fails on more than one in ten of the nodes that should serve."""
+SLOW_S: Final = 600.0
+"""A node that has not got the version after this time holds its wave no more."""
+_MAX_NAMED: Final = 3
+_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Member(NamedTuple):
+    """A node of the fleet as it is now."""
+
+    node: NodeName
+    labels: Mapping[str, str]
+    is_connected: bool
+    is_able: bool
+    """Whether its worker runs."""
+    serves: int = 0
+    """Number of the version that its worker answers with, as it last said; 0: none."""
+    fails: int = 0
+    """Number of the version that its worker cannot load; 0: none."""
+    crashes: bool = False
+    """Whether its worker ends again and again, and has for a while."""
+    counts: Mapping[str, int] = {}
+    """Samples that its process has answered with version `serves`, by the guard's metrics, and
+    "seen" for all of them."""
+
+
+class Decision(NamedTuple):
+    state: RolloutStatus | None
+    check_in_s: float | None = None
+    """Seconds after which the next decision is due although nothing changed."""
+    progress: str = ""
+    """How far the wave is."""
+
+
+# ---- the version of a node ----------------------------------------------------------------------
+
+
+class Waves:
+    """Which nodes the waves of one rollout reach."""
+
+    def __init__(self, rollout: Rollout | None, state: RolloutStatus) -> None:
+        self._state = state
+        self.all: Sequence[str] = rollout.waves if rollout else ()
+        if self.all[-1:] != [_ALL]:
+            self.all = [*self.all, _ALL]
+        selectors = map(_selector, self.all[: state.wave])
+        self._selectors = [selector for selector in selectors if selector]
+
+    def version_of(self, node: NodeName, labels: Mapping[str, str]) -> ModelVersion:
+        """The version that a node should serve."""
+        state = self._state
+        if state.previous is None or state.phase is Phase.COMPLETE:
+            return state.version
+        is_back = state.phase is Phase.ROLLED_BACK
+        return state.previous if is_back or not self.reach(node, labels) else state.version
+
+    def reach(self, node: NodeName, labels: Mapping[str, str]) -> bool:
+        if place_of(node, self._state.version) <= self._state.reach:
+            return True
+        return any(selector.items() <= labels.items() for selector in self._selectors)
+
+
+def place_of(node: NodeName, version: ModelVersion) -> int:
+    """The place of a node, from 0 to 2147483647. Other nodes come first with each version."""
+    return crc32(f"{version.number}/{node}".encode()) >> 1
+
+
+def _selector(wave: str) -> dict[str, str]:
+    """The labels of a wave; empty for a wave by number or share."""
+    return dict(item.split("=", 1) for item in wave.split(",")) if "=" in wave else {}
+
+
+# ---- which version goes out ---------------------------------------------------------------------
+
+
+def decide(
+    rollout: Rollout | None,
+    state: RolloutStatus | None,
+    newest: ModelVersion | None,
+    members: Collection[Member],
+    now: datetime,
+) -> Decision:
+    """The next state. The same state means that nothing changes.
+
+    Args:
+        rollout: None: every version goes to all nodes at once
+        state: the stored state; None before the first version
+        newest: what the Model names now; None: nothing that could go out
+    """
+    if state is None:
+        # Nothing runs that a first version could make worse.
+        if rollout is None or newest is None:
+            return Decision(None)
+        return Decision(RolloutStatus(version=newest, phase=Phase.COMPLETE))
+    if newest is not None:
+        state = _with_newest(state, newest)
+    if rollout is None:
+        return Decision(_completed(state))
+    if rollout.rejected == state.version.generation and state.phase is not Phase.ROLLED_BACK:
+        name = _name(state)
+        state = _returned(state, f"{name} is in spec.rollout.rejected")
+    is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
+    # Nodes out of contact show nothing, and get nothing before they are back.
+    if not is_under_way or (members and not any(one.is_connected for one in members)):
+        return Decision(state)
+    return _UnderWay(rollout, state, members, now).decision()
+
+
+def looks_at_nodes(
+    rollout: Rollout | None, state: RolloutStatus | None, newest: ModelVersion | None
+) -> bool:
+    """Whether `decide` needs the members. A fleet has thousands of them."""
+    if rollout is None or state is None:
+        return False
+    is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
+    return is_under_way or (newest is not None and _is_new(state, newest))
+
+
+def _is_new(state: RolloutStatus, newest: ModelVersion) -> bool:
+    present = state.version
+    return (newest.model, newest.generation) != (present.model, present.generation)
+
+
+def _with_newest(state: RolloutStatus, newest: ModelVersion) -> RolloutStatus:
+    """The state before the first wave of a new version; the same when there is none."""
+    present, is_back = state.version, state.phase is Phase.ROLLED_BACK
+    if not _is_new(state, newest):
+        return state
+    names = {"generation": newest.generation, "model": newest.model}
+    if newest.has_content_of(present) and not is_back:
+        return msgspec.structs.replace(state, version=msgspec.structs.replace(present, **names))
+    is_complete = state.phase is Phase.COMPLETE or state.previous is None
+    good = present if is_complete or state.previous is None else state.previous
+    top = state.newest_number
+    if newest.has_content_of(good):  # somebody has published the last good version again
+        version = msgspec.structs.replace(newest, number=max(newest.number, top + 1))
+        return RolloutStatus(version=version, phase=Phase.COMPLETE)
+    # The nodes that an unfinished version has reached return first: there are never three versions.
+    if not is_complete and not is_back and state.wave:
+        top += 1
+        good = msgspec.structs.replace(good, number=top)
+    version = msgspec.structs.replace(newest, number=max(newest.number, top + 1))
+    return RolloutStatus(version=version, previous=good, phase=Phase.PROGRESSING)
+
+
+def _completed(state: RolloutStatus) -> RolloutStatus:
+    if state.phase is Phase.COMPLETE:
+        return state
+    # A node may hold a later number than that of a version that was taken back.
+    number = max(state.version.number, state.newest_number + (state.phase is Phase.ROLLED_BACK))
+    version = msgspec.structs.replace(state.version, number=number)
+    return RolloutStatus(version=version, previous=state.previous, phase=Phase.COMPLETE)
+
+
+def _returned(state: RolloutStatus, message: str) -> RolloutStatus:
+    """The state in which every node gets the version before; without one it stays."""
+    if state.previous is None:
+        return state
+    previous = msgspec.structs.replace(
+        state.previous, number=state.newest_number + 1, instead_of=state.version.generation
+    )
+    return RolloutStatus(
+        version=state.version,
+        previous=previous,
+        phase=Phase.ROLLED_BACK,
+        wave=state.wave,
+        message=message,
+    )
+
+
+def _name(state: RolloutStatus) -> str:
+    return f"version {state.version.generation}"
+
+
+# ---- the next wave ------------------------------------------------------------------------------
+
+
+class _UnderWay:
+    """A version that goes out, and what the nodes of its waves show."""
+
+    def __init__(
+        self, rollout: Rollout, state: RolloutStatus, members: Collection[Member], now: datetime
+    ) -> None:
+        self._rollout, self._state, self._members, self._now = rollout, state, members, now
+        self._waves = Waves(rollout, state)
+        self._number = state.version.number
+        self._reached = [one for one in members if self._waves.reach(one.node, one.labels)]
+        serving = [one for one in self._reached if one.serves == self._number]
+        # A worker that ends again and again after its load was connected, or is again.
+        self._serving = [one for one in serving if one.is_connected and not one.crashes]
+        self._unloadable = [one for one in self._reached if one.fails == self._number]
+        self._crashing = [one for one in serving if one.crashes]
+        # Nodes that have left since count as nodes that could have served.
+        left = max(0, state.nodes - len(self._reached))
+        self._expected = max(0, state.expected - left)
+
+    def decision(self) -> Decision:
+        rollout, state = self._rollout, self._state
+        # Before the first wave nothing can have failed.
+        is_judged = state.wave and state.phase is Phase.PROGRESSING and not state.is_overruled
+        message = self._failure() if is_judged else ""
+        if message and rollout.on_failure == "rollback":
+            return Decision(_returned(state, message))
+        if message:
+            state = msgspec.structs.replace(state, phase=Phase.PAUSED, message=message)
+        promotion = rollout.promoted
+        is_meant = promotion is not None and promotion.version == state.version.generation
+        allowed = promotion.wave if promotion and is_meant else 0
+        # The first wave waits for no promotion: there is nothing to judge before it.
+        first = 0 if rollout.paused or state.wave else 1
+        if max(allowed, first) > state.wave:
+            return self._advanced(max(allowed, first))
+        if state.wave == 0 or state.phase is Phase.PAUSED:
+            return Decision(state)
+        return self._progress()
+
+    def _progress(self) -> Decision:
+        """Begin the next wave when nothing is in the way."""
+        rollout, state = self._rollout, self._state
+        is_labelled = bool(_selector(self._waves.all[: state.wave][-1]))
+        # All nodes that could have shown something have left: others take their place.
+        if not self._expected and not is_labelled and self._members:
+            again = self._advanced(state.wave).state
+            if again and again.expected:
+                return Decision(again)
+        waits_s = self._wait_s()
+        if not self._is_served():
+            return Decision(state, waits_s, self._text())
+        if state.done_time is None:
+            state = msgspec.structs.replace(state, done_time=rfc3339(self._now))
+        pauses = [rollout.pause_s]
+        # Where no node has the labels of the wave, or none of them is in contact, no sample comes.
+        if rollout.guard is not None and self._expected:
+            pauses.append(rollout.guard.window_s)
+            if self._samples("seen") < rollout.guard.min_samples:
+                return Decision(state, waits_s, self._text())
+        pause_s = left_s(state.done_time, max(pauses), self._now)
+        if pause_s > 0:
+            return Decision(state, pause_s, self._text())
+        is_last = state.wave >= len(self._waves.all)
+        # The last wave has nothing to promote: its end is the end of the rollout.
+        if rollout.paused or (rollout.promote == "manual" and not is_last):
+            return Decision(state, None, self._text())
+        return self._advanced(state.wave + 1)
+
+    def _wait_s(self) -> float | None:
+        left = left_s(self._state.wave_time, SLOW_S, self._now)
+        return left if 0 < left < math.inf else None
+
+    def _is_served(self) -> bool:
+        """Whether enough nodes of the wave have shown that they serve."""
+        tolerated = self._expected // _SHARE_OF_FAILURES
+        if len(self._serving) < self._expected - tolerated:
+            return False
+        if left_s(self._state.wave_time, SLOW_S, self._now) <= 0:
+            return True
+        return all(
+            self._number in (one.serves, one.fails)
+            for one in self._reached
+            if one.is_connected and one.is_able
+        )
+
+    def _text(self) -> str:
+        state = self._state
+        wave = f"wave {state.wave} of {len(self._waves.all)}"
+        text = f"{wave}: {len(self._serving)} of {len(self._reached)} nodes serve {_name(state)}"
+        lost = sum(one.serves == self._number and not one.is_connected for one in self._reached)
+        return f"{text}; {lost} have lost contact since they got it" if lost else text
+
+    def _advanced(self, wave: int) -> Decision:
+        """The state at the beginning of a wave, or after the last one."""
+        state, waves = self._state, self._waves.all
+        if wave > len(waves):
+            return Decision(_completed(state))
+        reach = max(state.reach, *map(self._last_place, waves[:wave]))
+        state = msgspec.structs.replace(
+            state,
+            phase=Phase.PROGRESSING,
+            wave=wave,
+            reach=reach,
+            wave_time=rfc3339(self._now),
+            done_time=None,
+            is_overruled=state.is_overruled or state.phase is Phase.PAUSED,
+            message="",
+        )
+        reachable = Waves(self._rollout, state)
+        reached = [one for one in self._members if reachable.reach(one.node, one.labels)]
+        state = msgspec.structs.replace(
+            state,
+            nodes=len(reached),
+            expected=len(_witnesses(reached)),
+            crashing=sum(one.crashes for one in reached),
+        )
+        return Decision(state, SLOW_S, "")
+
+    def _last_place(self, wave: str) -> int:
+        """The last place that gets the version with this wave; -1 for none."""
+        if wave == _ALL:
+            return _LAST_PLACE
+        if "=" in wave:
+            return -1
+        version = self._state.version
+        witnesses = sorted(place_of(one.node, version) for one in _witnesses(self._members))
+        # At least one of them, because the others would show nothing. A number counts only those.
+        first = witnesses[:1]
+        if wave.endswith("%"):
+            places = sorted(place_of(one.node, version) for one in self._members)
+            share = math.ceil(len(places) * int(wave[:-1]) / 100)
+            return max(places[share - 1 : share] + first, default=-1)
+        number = int(wave)
+        return max(witnesses[number - 1 : number] or witnesses[-1:], default=-1)
+
+    # ---- failures -------------------------------------------------------------------------------
+
+    def _failure(self) -> str:
+        """Why the version must be stopped, with the figures; "": nothing says so."""
+        # Workers that crashed before the wave crash with any version.
+        crashing = self._crashing[: max(0, len(self._crashing) - self._state.crashing)]
+        failed = sorted({one.node for one in (*self._unloadable, *crashing)})
+        expected = max(1, self._expected)
+        if len(failed) * _SHARE_OF_FAILURES > expected:
+            more = " …" if len(failed) > _MAX_NAMED else ""
+            names = ", ".join(failed[:_MAX_NAMED]) + more
+            text = f"{len(failed)} of the {expected} nodes that should serve it: {names}"
+            return f"{_name(self._state)} cannot be loaded or crashes on {text}"
+        return self._guard_failure(self._rollout.guard) if self._rollout.guard else ""
+
+    def _guard_failure(self, guard: Guard) -> str:
+        seen = self._samples("seen")
+        if seen < guard.min_samples:
+            return ""
+        share = self._samples(guard.metric) / seen
+        if _COMPARISONS[guard.operator](share, guard.threshold):
+            return ""
+        figures = f"{guard.metric} is {share:.4g} of {seen} samples with {_name(self._state)}"
+        return f"{figures}, and must be {guard.operator} {guard.threshold:g}"
+
+    def _samples(self, metric: str) -> int:
+        """Of the processes that answer with the version, since each of them has loaded it. A
+        process that starts again begins at zero, with all its counts.
+        """
+        serving = (one for one in self._reached if one.serves == self._number)
+        return sum(one.counts.get(metric, 0) for one in serving)
+
+
+def _witnesses(members: Collection[Member]) -> list[Member]:
+    """The nodes that can show whether a version is good: in contact, and serving; where none
+    serves, those in contact.
+    """
+    connected = [one for one in members if one.is_connected]
+    return [one for one in connected if one.is_able] or connected
