@@ -14,13 +14,14 @@ from tests.simulation.cloud import SETTINGS, SimulatedManager
 from tests.simulation.disk import Disk
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection, Network
-from tests.simulation.oracle import LABEL, Oracle
+from tests.simulation.oracle import HOT_MODEL, LABEL, ROLLED_FLEET, Oracle
 from tests.simulation.transport import Weather
 from tests.simulation.world import VirtualTime
 from tests.support.manifests import manifest
 
 NODES: Final = ("edge0", "edge1", "edge2")
 _JOBS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
+_MODELS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
 _LEARNING: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/federatedlearningjobs"
 
 
@@ -94,6 +95,19 @@ class SimulatedCluster:
 
     def create_fleet(self, name: str) -> None:
         self.create("edgeai.io/v1alpha1 JointInferenceService", name, spec=fleet_spec())
+
+    def create_rolled_fleet(self) -> None:
+        """A fleet whose nodes get new versions of a Model in waves."""
+        spec = {"url": "https://models.test/1", "sha256": f"{1:064x}"}
+        self.create("edgeai.io/v1alpha1 Model", HOT_MODEL, spec=spec)
+        self.create("edgeai.io/v1alpha1 JointInferenceService", ROLLED_FLEET, spec=rolled_spec())
+
+    def publish(self, spec: dict[str, Any]) -> None:
+        self.api.handle("PATCH", f"{_MODELS}/{HOT_MODEL}", {}, {"spec": spec})
+
+    def edit_rollout(self, **fields: Any) -> None:
+        path = f"{_JOBS}/{ROLLED_FLEET}"
+        self.api.handle("PATCH", path, {}, {"spec": {"rollout": fields}})
 
     def label(self, node: str, value: str | None) -> None:
         labels = {"labels": {LABEL: value}}
@@ -214,6 +228,12 @@ def fleet_spec() -> dict[str, Any]:
     spec = job_spec("")
     edge = {"template": template(), "perNode": True, "nodeSelector": {LABEL: "yes"}}
     return {**spec, "edgeWorker": {**spec["edgeWorker"], **edge}}
+
+
+def rolled_spec() -> dict[str, Any]:
+    spec = fleet_spec()
+    edge = {**spec["edgeWorker"], "model": {"name": HOT_MODEL, "hotUpdate": True}}
+    return {**spec, "edgeWorker": edge, "rollout": {"waves": ["1", "70%"], "pauseS": 3}}
 
 
 def learning_spec(nodes: Sequence[str]) -> dict[str, Any]:

@@ -61,7 +61,10 @@ def reference_of(cluster: SimulatedCluster) -> SimulatedCluster:
         reference.api.forget(key)
     for key, job in _jobs(cluster).items():
         made = copy.deepcopy(job)
-        made.pop("status", None)
+        # Which content nodes have got is known from the decisions of the past alone.
+        status = made.pop("status", None) or {}
+        if decisions := {key: status[key] for key in status.keys() & {"rollout", "returns"}}:
+            made["status"] = decisions
         reference.api.restore(key, made)
     for key, node in list(cluster.api.of("nodes")):
         reference.api.restore(key, copy.deepcopy(node))

@@ -14,7 +14,7 @@ from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
-from tests.simulation.rules import WEIGHTS, WITH_FLEETS, Rules, Weights
+from tests.simulation.rules import WEIGHTS, WITH_FLEETS, WITH_ROLLOUTS, Rules, Weights
 from tests.simulation.world import BrokenInvariant, VirtualTime, is_killing
 
 RULE_EVERY: Final = (12, 36)
@@ -24,6 +24,8 @@ sequences run to their end.
 """
 FIRST_WITH_FLEETS: Final = 101
 """The runs of this and further seeds have fleets, too."""
+FIRST_WITH_ROLLOUTS: Final = 151
+"""The runs of this and further seeds have rollouts of a Model, too."""
 LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
 SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnection are over
 ABSENT_S: Final = 100.0  # the session ends after 40 s, and the grace time after 40 s more
@@ -74,6 +76,7 @@ class Run:
             self._check_absence(self.world.random.choice(sorted(cluster.nodes)))
         if self.world.chance(OLD):
             self._grow_old()
+        self._finish_rollout()
         self._check_settled()
         before = oracle.quiet_writes()
         self.run_for(QUIET_S)
@@ -89,6 +92,13 @@ class Run:
         self.cluster.oracle.check_contact(node, is_connected=False)
         self.cluster.start_controller(node)
         self.run_for(BACK_S)
+
+    def _finish_rollout(self) -> None:
+        """The workers of the rolled fleet report until it has its last version everywhere."""
+        self.cluster.edit_rollout(paused=False)
+        for _ in range(12 if self.cluster.oracle.rollout() else 0):
+            self.rules.report_models()
+            self.run_for(20.0)
 
     def _grow_old(self) -> None:
         """A worker starts more often than the ledger keeps its processes, and once more when they
@@ -123,6 +133,8 @@ class Run:
         oracle.check_children()
         oracle.check_sums()
         oracle.check_pods()
+        living = [each for each in cluster.controllers.values() if each.process.is_alive]
+        oracle.check_rollout(living)
         for controller in cluster.controllers.values():
             if not controller.process.is_alive:
                 continue
@@ -150,6 +162,12 @@ class Outcome:
         self.seconds = run.world.now
 
 
+def weights_of(seed: int) -> Weights:
+    if seed >= FIRST_WITH_ROLLOUTS:
+        return WITH_ROLLOUTS
+    return WITH_FLEETS if seed >= FIRST_WITH_FLEETS else WEIGHTS
+
+
 def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
     """Run one seed. The same seed and steps give the same run."""
     draw = random.Random(seed)
@@ -158,7 +176,7 @@ def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
     rule_every = draw.choice(RULE_EVERY)
     with quiet_python() as bugs:
         cluster = SimulatedCluster(VirtualTime(seed), replicas=count, nodes=nodes)
-        run = Run(cluster, WITH_FLEETS if seed >= FIRST_WITH_FLEETS else WEIGHTS)
+        run = Run(cluster, weights_of(seed))
         try:
             run.chaos(steps, rule_every=rule_every)
             run.settle()

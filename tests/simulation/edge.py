@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final
 
+from common import wire
 from common.session import Timing
 from common.tasks import TaskGroup
 from edgeai.errors import EdgeAIError
@@ -134,9 +135,19 @@ class Controller:
         if self.ledger is not None:
             for grant in self.ledger.view.grants.values():
                 for worker in sorted(grant.workers):
-                    # Only a fleet has pods of the third name that each node has a grant for.
-                    if ("-node-" in worker) == worker.startswith("fleet"):
+                    # Only a fleet has pods of the third name that each node has a grant for. The
+                    # LocalController itself reports of a Model, by a hook that does not run here.
+                    is_of_fleet = worker.startswith("fleet")
+                    if ("-node-" in worker) == is_of_fleet and not worker.startswith("hot-"):
                         yield grant.uid, worker
+
+    def model_version(self) -> tuple[int, str] | None:
+        """Version and digest of the Model's task that the node holds."""
+        for row in (self.rows() or {}).get("tasks", ()):
+            key, _uid, version, body = row
+            if key.startswith("models."):
+                return version, wire.unpack(body, wire.AssignmentBody).spec["sha256"]
+        return None
 
     def post(
         self, uid: Uid, worker: WorkerName, message: ProcessMessage, on_done: Callable[[], None]

@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.simulation.driver import FIRST_WITH_ROLLOUTS
+
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "edgeai", "globalmanager", "localcontroller", "tests/simulation")
 MODULES: Final = ("tests/__init__.py", "tests/support/manifests.py", "tests/support/sqlite_vfs.py")
@@ -34,15 +36,20 @@ class Edit(NamedTuple):
 
 
 class Mutation:
-    """Args: promises: those that it breaks; a run may show any of them"""
+    """
+    Args:
+        promises: those that it breaks; a run may show any of them
+        first: the first seed that could find it
+    """
 
-    def __init__(self, name: str, promises: str, *edits: Edit) -> None:
-        self.name, self.promises, self.edits = name, promises, edits
+    def __init__(self, name: str, promises: str, *edits: Edit, first: int = 1) -> None:
+        self.name, self.promises, self.edits, self.first = name, promises, edits, first
 
 
 INBOX: Final = "globalmanager/edge/sessions/inbox.py"
 CLOUD_SESSION: Final = "globalmanager/edge/sessions/cloud_session.py"
 TABLES: Final = "localcontroller/ledger/tables.py"
+ROLLOUT: Final = "globalmanager/kinds/edge/jointinferenceservice/rollout.py"
 CONVERSATION: Final = "localcontroller/link/conversation.py"
 
 MUTATIONS: Final = (
@@ -311,6 +318,32 @@ MUTATIONS: Final = (
             "makes the store equal to the API again.\n        self._ignored",
         ),
     ),
+    Mutation(
+        "nodes get a version before the wave that reaches them",
+        "I9",
+        Edit(
+            ROLLOUT,
+            "state.previous if is_back or not self.reach(node, labels) else state.version",
+            "state.previous if is_back else state.version",
+        ),
+        first=FIRST_WITH_ROLLOUTS,
+    ),
+    Mutation(
+        "former content returns with its former number",
+        "I1",
+        Edit(ROLLOUT, "number=state.newest_number + 1, instead_of", "instead_of"),
+        first=FIRST_WITH_ROLLOUTS,
+    ),
+    Mutation(
+        "a decision about a version is no news for nodes",
+        "I1",
+        Edit(
+            "globalmanager/engine/assign.py",
+            "if decisions and _fields(old, decisions) != _fields(new, decisions):",
+            "if decisions and not _fields(new, decisions):",
+        ),
+        first=FIRST_WITH_ROLLOUTS,
+    ),
 )
 
 
@@ -324,7 +357,7 @@ def main(arguments: list[str]) -> int:
     for number in numbers:
         mutation = MUTATIONS[number - 1]
         began = time.monotonic()
-        found = broken(*mutation.edits, seeds=SEEDS)
+        found = broken(*mutation.edits, seeds=SEEDS, first=mutation.first)
         missed += not found
         seconds = time.monotonic() - began
         print(
@@ -334,7 +367,7 @@ def main(arguments: list[str]) -> int:
     return 1 if missed else 0
 
 
-def broken(*edits: Edit, seeds: int) -> str:
+def broken(*edits: Edit, seeds: int, first: int = 1) -> str:
     """Returns: the first seed that breaks a promise in an edited copy, and how; "" if none does
 
     Raises: SystemExit when the simulation itself fails
@@ -344,7 +377,12 @@ def broken(*edits: Edit, seeds: int) -> str:
         for edit in edits:
             apply(edit, Path(directory))
         command = [sys.executable, "-m", "tests.simulation", "--until-broken"]
-        command += [f"--seeds={seeds}", f"--steps={STEPS}", "--processes=1"]
+        command += [
+            f"--first={first}",
+            f"--seeds={seeds - first + 1}",
+            f"--steps={STEPS}",
+            "--processes=1",
+        ]
         ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     seed = re.search(r"^seed (\d+): .*BROKEN$", ended.stdout, re.MULTILINE)
     if seed is None:

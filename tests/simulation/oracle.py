@@ -21,6 +21,7 @@ API binds to a node. Promises about each moment are checked after each step, the
 faults are over and the run has become quiet.
 """
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
@@ -40,6 +41,9 @@ from tests.simulation.world import BrokenInvariant, Process, VirtualTime
 
 LABEL: Final = "camera"
 """The nodes with this label are those of each fleet."""
+ROLLED_FLEET: Final = "fleet2"
+HOT_MODEL: Final = "hot"
+MODELS: Final = "models.edgeai.io"
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEARNING: Final = "federatedlearningjobs.edgeai.io"
 DATASETS: Final = "datasets.edgeai.io"
@@ -93,6 +97,8 @@ class Oracle:
         self._frames: dict[Controller, list[CloudFrame]] = defaultdict(list)
         self._rows: dict[str, list[Rows]] = {}  # controller -> states that a restart may find
         self._newest: dict[tuple[Process, str], Connection] = {}  # the open session of a node
+        self._contents: dict[tuple[str, int], str] = {}  # (uid, version of a Model) -> its digest
+        self._promoted: dict[str, set[int]] = defaultdict(set)  # node -> versions meant for it
         self._broken = ""  # the first broken promise
         api.on_write = self._on_write
 
@@ -150,6 +156,7 @@ class Oracle:
 
     def _check_view(self, controller: Controller, old: LedgerView, new: LedgerView) -> None:
         name = controller.process.name
+        self._check_model(controller, new)
         for key, held in old.task_versions.items():
             now = new.task_versions.get(key)
             if now is not None and now.uid == held.uid:
@@ -159,6 +166,68 @@ class Oracle:
                 self.fail("I11", f"{name} dropped {key} {held}, and no frame asked for that")
         if new.epoch < old.epoch and old.ledger_id == new.ledger_id:
             self.fail("I8", f"{name} went back from epoch {old.epoch} to {new.epoch}")
+
+    def _check_model(self, controller: Controller, view: LedgerView) -> None:
+        """A node has no version that a stored decision has not given to it, and a version never
+        means two contents.
+        """
+        held = next((v for key, v in view.task_versions.items() if key.startswith(MODELS)), None)
+        content = controller.model_version() if held else None
+        if held is None or content is None:
+            return
+        version, digest = content
+        if self._contents.setdefault((held.uid, version), digest) != digest:
+            self.fail("I2", f"version {version} of the Model has two contents")
+        if version not in self._promoted[controller.node]:
+            allowed = sorted(self._promoted[controller.node])
+            self.fail("I9", f"{controller.node} has version {version}, and was given {allowed}")
+
+    def rollout(self) -> Object:
+        """The decisions about the rolled fleet."""
+        fleets = (each for key, each in self.api.of(SERVICES) if key.name == ROLLED_FLEET)
+        return next(((each.get("status") or {}).get("rollout") or {} for each in fleets), {})
+
+    def version_for(self, node: str) -> int:
+        """The version of the Model that the decisions give to a node."""
+        state = self.rollout()
+        if not state:  # the first version waits for no decision
+            models = [each for key, each in self.api.of(MODELS) if key.name == HOT_MODEL]
+            returns = (models[0].get("status") or {}).get("returns", 0)
+            return int(models[0]["metadata"]["generation"] + returns)
+        version, previous = (
+            state["version"]["number"],
+            (state.get("previous") or {}).get("number", 0),
+        )
+        place = zlib.crc32(f"{version}/{node}".encode()) // 2
+        is_reached = place <= state.get("reach", -1)
+        gets_newest = state["phase"] == "Complete" or (
+            is_reached and state["phase"] in ("Progressing", "Paused")
+        )
+        return int(version if gets_newest else previous)
+
+    def _note_decision(self, key: Key) -> None:
+        is_there = any(key.name == HOT_MODEL for key, _ in self.api.of(MODELS))
+        if key.resource in (SERVICES, MODELS) and is_there:
+            for node in [each.name for each, _ in self.api.of("nodes")]:
+                self._promoted[node].add(self.version_for(node))
+
+    def check_rollout(self, controllers: Iterable[Controller]) -> None:
+        """Every node has what was decided for it, and the rollout has come to an end."""
+        state = self.rollout()
+        members = [each for each in controllers if self.is_of_rolled_fleet(each.node)]
+        # Without any node in contact nothing goes out.
+        if members and state and state["phase"] not in ("Complete", "RolledBack"):
+            self.fail("I14", f"the rollout does not end: {state}")
+        for controller in members:
+            content, wanted = controller.model_version(), self.version_for(controller.node)
+            if content is None or content[0] != wanted:
+                self.fail("I1", f"{controller.name} has {content} of the Model, not {wanted}")
+
+    def is_of_rolled_fleet(self, node: str) -> bool:
+        return any(
+            key.name == ROLLED_FLEET and node in self.nodes_of(key, each)
+            for key, each in self.api.of(SERVICES)
+        )
 
     def _may_drop(self, controller: Controller, key: TaskKey, uid: str) -> bool:
         for frame in self._frames[controller]:
@@ -297,6 +366,7 @@ class Oracle:
             if old is not None and old["metadata"]["uid"] == uid:
                 statuses = old.get("status") or {}, new.get("status") or {}
                 self._check_status(key, *statuses, uid, nodes)
+        self._note_decision(key)
         if key.resource == "nodes":
             for fleet, each in self.api.of(SERVICES):
                 self.bound[each["metadata"]["uid"]] |= self.nodes_of(fleet, each)
@@ -413,7 +483,14 @@ class Oracle:
                 self.fail("I10", f"{controller.process.name}: {problem}")
 
     def expected(self, node: str) -> dict[str, wire.TaskVersion]:
-        return {
+        models = {
+            f"{key.resource}/{key.namespace}/{key.name}": wire.TaskVersion(
+                each["metadata"]["uid"], self.version_for(node)
+            )
+            for key, each in self.api.of(MODELS)
+            if key.name == HOT_MODEL and self.is_of_rolled_fleet(node)
+        }
+        return models | {
             f"{key.resource}/{key.namespace}/{key.name}": wire.TaskVersion(
                 each["metadata"]["uid"], each["metadata"]["generation"]
             )

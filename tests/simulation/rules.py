@@ -13,7 +13,7 @@ from tests.simulation.cloud import SimulatedManager
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.edge import Controller
 from tests.simulation.network import Connection
-from tests.simulation.oracle import EVIL, SERVICES, WorkerId, owner_of
+from tests.simulation.oracle import EVIL, ROLLED_FLEET, SERVICES, WorkerId, owner_of
 
 FLEETS: Final = ("fleet0", "fleet1")
 JOBS: Final = tuple(f"job{number}" for number in range(5))
@@ -35,6 +35,8 @@ class Rules:
         self._lives: dict[WorkerId, int] = {}
         self._sequence: dict[WorkerId, int] = {}
         self._evil = 0
+        self._published = 1
+        self._serves: dict[str, int] = {}  # node -> version that its worker of the rolled fleet has
         self._lies: set[tuple[str, str]] = set()  # (node, uid of the job that it reported)
 
     # ---- users ----------------------------------------------------------------------------------
@@ -88,6 +90,51 @@ class Rules:
     def label_node(self) -> None:
         value = self._random.choice(("yes", "yes", "yes", None))
         self._cluster.label(self._random.choice(NODES), value)
+
+    def create_rolled_fleet(self) -> None:
+        self._cluster.create_rolled_fleet()
+
+    def publish(self) -> None:
+        """A new version, or an earlier one again. One in three cannot be loaded."""
+        self._published += 1
+        number = self._random.choice((self._published,) * 4 + (1, self._published - 1))
+        spec = {"url": f"https://models.test/{number}", "sha256": f"{max(1, number):064x}"}
+        self._cluster.publish(spec)
+
+    def publish_twice(self) -> None:
+        self.publish()
+        self._later(1, self.publish)
+
+    def reject_version(self) -> None:
+        state = self._cluster.oracle.rollout()
+        if state:
+            self._cluster.edit_rollout(rejected=state["version"]["generation"])
+
+    def pause_rollout(self) -> None:
+        self._cluster.edit_rollout(paused=True)
+        self._later(30, lambda: self._cluster.edit_rollout(paused=False))
+
+    def report_models(self) -> None:
+        """All workers of the rolled fleet report."""
+        for controller in self._cluster.controllers.values():
+            for uid, worker in list(controller.granted()) if controller.process.is_alive else ():
+                if worker.startswith(ROLLED_FLEET):
+                    self._send("running", (controller, uid, worker))
+
+    def _model_details(self, controller: Controller, worker: WorkerName) -> dict[str, str]:
+        """What the worker says of its model: the newest that the node has, or the one before where
+        that cannot be loaded.
+        """
+        held = controller.model_version() if worker.startswith(ROLLED_FLEET) else None
+        if held is None:
+            return {}
+        version, digest = held
+        if int(digest, 16) % 3 != 2:
+            self._serves[controller.name] = version
+            return {"modelVersion": str(version)}
+        details = {"modelFault": f"version {version}: broken"}
+        before = self._serves.get(controller.name)
+        return {**details, "modelVersion": str(before)} if before else details
 
     def create_learning(self) -> None:
         nodes = self._random.sample(NODES, self._random.randint(1, 2))
@@ -204,7 +251,7 @@ class Rules:
             heartbeat_s=0.0,
             counts={"seen": seen, "hard": seen // 2, "uploaded": seen // 3},
             numbers={},
-            details={},
+            details=self._model_details(controller, worker),
         )
 
         def confirmed() -> None:
@@ -505,4 +552,14 @@ WITH_FLEETS: Final[Weights] = {
     Rules.create_fleet: 20,
     Rules.delete_fleet: 1,
     Rules.label_node: 12,
+}
+WITH_ROLLOUTS: Final[Weights] = {
+    **WITH_FLEETS,
+    Rules.create_fleet: 3,
+    Rules.create_rolled_fleet: 20,
+    Rules.publish: 6,
+    Rules.publish_twice: 2,
+    Rules.reject_version: 2,
+    Rules.pause_rollout: 1,
+    Rules.report_models: 30,
 }
