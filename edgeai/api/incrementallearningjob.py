@@ -44,8 +44,8 @@ class TrainingData(msgspec.Struct, frozen=True, rename="camel"):
 
     name: NonEmpty
     """A Dataset of the same namespace and API group."""
-    train_prob: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
-    """Share of the new samples that are trained on. The others are for the evaluation."""
+    train_prob: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.8
+    """Share of the new samples to train on, more than 0. The others are for the evaluation."""
 
 
 class Timer(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ CHECKOUT = Path(__file__).parents[2]
 NODE = "edge0"
 
 
-def object_(kind: str, name: str, spec: Object) -> Object:
+def object_(group: str, kind: str, name: str, spec: Object) -> Object:
     metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "edgeai.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": f"{group}/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def template(role: str) -> Object:
@@ -35,7 +35,16 @@ def template(role: str) -> Object:
 class Learning:
     """A job whose Dataset is a file with a number in each line."""
 
-    def __init__(self, running: Environment, directory: Path, name: str, model: Object) -> None:
+    def __init__(
+        self,
+        running: Environment,
+        directory: Path,
+        name: str,
+        *,
+        group: str = "edgeai.io",
+        library: str = "",
+        **model: Any,
+    ) -> None:
         self.api = running.api
         self.data = directory / f"{name}.txt"
         self.data.touch()
@@ -47,8 +56,11 @@ class Learning:
         spec = {
             "initialModel": {"name": name},
             "dataset": {"name": name, "trainProb": 0.8},
-            "trainSpec": {"template": template("train"), "trigger": {"condition": trained}},
-            "evalSpec": {"template": template("eval")},
+            "trainSpec": {
+                "template": template(f"{library}train"),
+                "trigger": {"condition": trained},
+            },
+            "evalSpec": {"template": template(f"{library}eval")},
             "deploySpec": {
                 "model": {"name": name, **model},
                 "template": template("inference"),
@@ -56,9 +68,9 @@ class Learning:
             },
             "outputDir": str(directory / "output"),
         }
-        self.job = object_("IncrementalLearningJob", name, spec)
-        self.dataset = object_("Dataset", name, {"url": str(self.data), "nodeName": NODE})
-        for each in (object_("Model", name, {"url": str(first)}), self.dataset, self.job):
+        self.job = object_(group, "IncrementalLearningJob", name, spec)
+        self.dataset = object_(group, "Dataset", name, {"url": str(self.data), "nodeName": NODE})
+        for each in (object_(group, "Model", name, {"url": str(first)}), self.dataset, self.job):
             self.api.apply(each)
 
     def add(self, *numbers: float) -> None:
@@ -95,13 +107,8 @@ class Learning:
         eventually(answer, check, timeout_s=60)
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-def test_two_rounds_with_a_new_pod_for_each_model(running: Environment, directory: Path) -> None:
-    learning = Learning(running, directory, "cold", {})
+def test_two_rounds_with_a_new_pod_for_each_model(running: Environment, tmp_path: Path) -> None:
+    learning = Learning(running, tmp_path, "cold")
     learning.wait_for_answer('"answer": 0.0, "version": null')
     learning.add(*[10] * 10)
     learning.wait_for_deployment(1)
@@ -114,10 +121,8 @@ def test_two_rounds_with_a_new_pod_for_each_model(running: Environment, director
     assert Path(status["deployed"]["url"]).read_text() == "[400.0, 16]"
 
 
-def test_two_rounds_in_the_same_pod(running: Environment, directory: Path) -> None:
-    learning = Learning(
-        running, directory, "hot", {"hotUpdateEnabled": True, "pollPeriodSeconds": 1}
-    )
+def test_two_rounds_in_the_same_pod(running: Environment, tmp_path: Path) -> None:
+    learning = Learning(running, tmp_path, "hot", hotUpdateEnabled=True, pollPeriodSeconds=1)
     learning.wait_for_answer('"answer": 0.0, "version": 0')
     (pod,) = learning.pods()
     learning.add(*[10] * 10)
@@ -126,3 +131,17 @@ def test_two_rounds_in_the_same_pod(running: Environment, directory: Path) -> No
     learning.wait_for_deployment(2)
     learning.wait_for_answer('"answer": 25.0, "version": 2')
     assert [each["metadata"]["uid"] for each in learning.pods()] == [pod["metadata"]["uid"]]
+
+
+def test_two_rounds_with_the_messages_of_sednas_library(
+    running: Environment, tmp_path: Path
+) -> None:
+    learning = Learning(running, tmp_path, "sedna", group="sedna.io", library="sedna-")
+    learning.add(*[10] * 10)
+    learning.wait_for_deployment(1)
+    learning.add(*[40] * 10)
+    learning.wait_for_deployment(2)
+    learning.wait_for_answer('"answer": 25.0')
+    present = learning.status()["conditions"][-1]
+    assert (present["type"], present["stage"]) == ("Waiting", "Train")
+    assert (tmp_path / "models" / "first.json").read_text() == "[0, 0]"

@@ -57,11 +57,13 @@ def chosen(found):
     if count < wanted:
         sys.exit(f"{data} has {count} samples, and the round needs {wanted}: were some removed?")
 ranges = json.loads(ranges)
-with open(target, "w", encoding="utf-8", newline="") as target:
+csv.field_size_limit(2**31 - 1)
+text = {"errors": "surrogateescape", "newline": "\n"}  # a line ends with LF alone
+with open(target, "w", encoding="utf-8", **text) as target:
     if form == "dir":
         chosen(files())
     else:
-        with open(data, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with open(data, encoding="utf-8-sig", **text) as file:
             chosen(samples(file))
 if models and os.path.isdir(models[0]):
     shutil.copytree(models[0], models[1], dirs_exist_ok=True)

@@ -95,6 +95,9 @@ def _adapted(observed: Observed, spec: IncrementalLearningJobSpec, state: State)
             trained=min(progress.trained, count),
             valid=[part for part in progress.valid if part.end <= count],
         )
+    # A node that has lost its ledger counts anew.
+    if _hard(observed) < progress.hard:
+        progress = msgspec.structs.replace(progress, hard=_hard(observed))
     initial = refs.model_source(observed, spec.initial_model.name, env="").url
     if progress.initial != initial:
         progress = msgspec.structs.replace(progress, initial=initial, models=[])

@@ -43,6 +43,9 @@ def read(object_: Object) -> IncrementalLearningJobSpec:
     for name, path in models(spec):
         check_object_name(name, path, "Model")
     check_object_name(spec.dataset.name, "spec.dataset.name", "Dataset")
+    if not spec.dataset.train_prob:
+        problem, remedy = "leaves no sample to train on", "give a number above 0, for example 0.8"
+        raise InvalidSpec("spec.dataset.trainProb", problem, remedy)
     for form, path in forms(spec):
         check(form, path)
     storage.check_url(spec.output_dir, "spec.outputDir")

@@ -16,11 +16,11 @@ from edgeai.api.incrementallearningjob import (
     Round,
     TrainedModel,
 )
+from edgeai.api.specs import InvalidSpec
 from edgeai.api.status import Metric, mapping, mappings, worker_entries
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.incrementallearningjob.spec import worker_name
-from globalmanager.kinds.shared import status
-from globalmanager.kinds.shared.storage import path_in_pod
+from globalmanager.kinds.shared import status, storage
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -50,10 +50,21 @@ class State(msgspec.Struct, frozen=True):
 
 
 def state_of(observed: Observed) -> State:
-    """The state in .status. A part that cannot be read counts as missing."""
+    """The state in .status. A part that cannot be read counts as missing, and so does one with a
+    path that workers may not have: whoever may write a status could name any directory of the node.
+    """
     fields = status.status_of(observed)
     current = _part(fields, "current", Round)
+    if current is not None:
+        models = [model.url for model in current.models]
+        paths = [current.url, current.base, current.directory, *models]
+        current = current if _are_allowed(observed, paths) else None
     deployed = _part(fields, "deployed", Deployed)
+    if deployed is not None and not _are_allowed(observed, [deployed.url]):
+        deployed = None
+    progress = _part(fields, "progress", Progress)
+    if progress is not None and not _are_allowed(observed, [m.url for m in progress.models]):
+        progress = None
     number = fields.get("round")
     numbers = [number] if isinstance(number, int) and not isinstance(number, bool) else []
     metrics = mappings(fields.get("metrics"))[: 2 * MAX_METRICS]
@@ -61,7 +72,7 @@ def state_of(observed: Observed) -> State:
         # The number never falls, because a round that ran must not run again under its number.
         round=max([0, *numbers, *([current.number] if current else [])]),
         current=current,
-        progress=_part(fields, "progress", Progress) or Progress(),
+        progress=progress or Progress(),
         deployed=deployed,
         last=_part(fields, "last", Outcome),
         metrics=[Metric(str(one.get("key")), str(one.get("value"))) for one in metrics],
@@ -73,6 +84,16 @@ def _part(fields: Mapping[str, Any], name: str, type_: type[T]) -> T | None:
         return msgspec.convert(fields.get(name), type_)
     except msgspec.ValidationError:
         return None
+
+
+def _are_allowed(observed: Observed, urls: list[str]) -> bool:
+    try:
+        for url in urls:
+            storage.check_url(url)
+            storage.check_place(url, observed.settings)
+    except InvalidSpec:
+        return False
+    return True
 
 
 # ---- reports ------------------------------------------------------------------------------------
@@ -115,7 +136,7 @@ def _within(directory: str, url: Any) -> str:
     """The URL of the model as nodes know it; "" unless it is in the directory."""
     # A worker may know the directory below another one. A node can say anything, and this path is
     # mounted into the workers of later rounds: so only what follows the directory counts.
-    for root in (directory, path_in_pod(directory)):
+    for root in (directory, storage.path_in_pod(directory)):
         rest = url.partition(f"{root}/")[2].rstrip("/") if isinstance(url, str) else ""
         if rest and ".." not in rest.split("/"):
             return f"{directory}/{rest}"

@@ -27,7 +27,7 @@ from tests.globalmanager.kinds.edge.samples import (
     incremental_learning_spec,
     value_of,
 )
-from tests.support.world import NOW, World, at
+from tests.support.world import NOW, World, at, report
 
 
 def env(object_: Any) -> dict[str, str]:
@@ -279,3 +279,34 @@ def test_a_job_of_sedna_ends_its_conditions_with_those_of_sedna() -> None:
     done = world.status["conditions"][-2]
     assert (done["type"], done["stage"], done["reason"]) == ("Completed", "Deploy", "Deployed")
     assert rfc3339(NOW) == done["lastHeartbeatTime"]
+
+
+@pytest.mark.parametrize("path", ["/etc", "/root/.ssh/key", "relative", "/a/../etc/x"])
+def test_a_status_cannot_mount_what_a_spec_may_not(path: str) -> None:
+    world = incremental_job().settle()
+    counted(world, data=0)
+    current = {**world.status["current"], "url": path, "base": path, "directory": path}
+    deployed = {"round": 1, "model": "deployed", "url": path, "time": rfc3339(NOW)}
+    status = {**world.status, "current": current, "deployed": deployed}
+    world.gone("Pod", "helmet-train-1-0").object["status"] = status
+    world.settle()
+    assert pods(world) == []
+    assert path not in str(world.children)
+    assert world.status["round"] == 1
+
+
+def test_metrics_can_fall_after_a_node_has_lost_its_ledger() -> None:
+    world = train(incremental_job().settle())
+    url = f"{directory(world)}/m.pb"
+    counts = {"metrics.precision": 0.2, "metrics.1.precision": 0.5}
+    before = report(worker="helmet-eval", ledger_id="old", counts={"metrics.precision": 0.99})
+    after = report(
+        worker="helmet-eval",
+        ledger_id="new",
+        status="completed",
+        counts=counts,
+        details={"results.0.url": url},
+    )
+    for each in (before, after):
+        world.receive(each)
+    assert world.settle().status["last"]["reason"] == "NotDeployed"
