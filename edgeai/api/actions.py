@@ -1,17 +1,21 @@
-"""What a person can do to a job: suspend, resume and scale it. Each is one merge patch.
+"""What a person can do to a job: suspend, resume and scale it, and change how a new version of its
+Model goes out. Each is one merge patch.
 
 Pure. A patch holds for the object with the uid alone, because another one may have the name now; ""
 stands for any uid.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from edgeai.api.definitions import Definition
 from edgeai.api.resources import Object
+from edgeai.api.status import count_of, mapping
 from edgeai.api.training import MAX_REPLICAS
 from edgeai.errors import EdgeAIError
 
+ROLLOUT: Final = ("pause", "resume", "promote", "rollback")
+"""What `roll` can do: hold the next wave, go on, begin it at once, or take the version back."""
 _Path = tuple[str, ...]
 
 
@@ -38,6 +42,22 @@ def scale(definition: Definition, uid: str, replicas: int) -> Object:
     path = _scaled_path(definition)
     fields = {path: replicas} if path else {}
     return _patch(definition, uid, fields, "cannot be scaled; change its spec")
+
+
+def roll(action: str, object_: Object, uid: str) -> Object:
+    """Change the rollout of a fleet. Args: action: of ROLLOUT. Raises: NotPossible"""
+    spec, state = (mapping(object_.get(part)).get("rollout") for part in ("spec", "status"))
+    version = mapping(mapping(state).get("version")).get("generation")
+    if not isinstance(spec, dict):
+        raise NotPossible("the job has no spec.rollout, so each version goes out at once")
+    fields: Object = {"paused": action == "pause"}
+    if action in ("promote", "rollback"):
+        if not isinstance(version, int):
+            raise NotPossible("the job has no status.rollout yet: wait until its spec is accepted")
+        wave = 1 + count_of(mapping(state).get("wave"))
+        promoted = {"promoted": {"version": version, "wave": wave}}
+        fields = promoted if action == "promote" else {"rejected": version}
+    return {**({"metadata": {"uid": uid}} if uid else {}), "spec": {"rollout": fields}}
 
 
 def is_suspended(definition: Definition, object_: Object) -> bool:

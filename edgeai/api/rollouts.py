@@ -5,8 +5,9 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from edgeai.api.resources import Object
 from edgeai.api.specs import NonEmpty
-from edgeai.api.status import Int32, Time
+from edgeai.api.status import Int32, Time, condition_of, mapping, mappings
 
 WAVE: Final = r"^([1-9][0-9]{0,8}|[1-9][0-9]?%|100%|[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*)$"
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -132,3 +133,23 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     @property
     def newest_number(self) -> int:
         return max(self.version.number, self.previous.number if self.previous else 0)
+
+
+def facts_of(object_: Object) -> dict[str, str]:
+    """What a person wants to know of the rollout of a job: label -> text; empty without one."""
+    status, spec = mapping(object_.get("status")), mapping(object_.get("spec"))
+    state, waves = mapping(status.get("rollout")), mapping(spec.get("rollout")).get("waves")
+    if not state:
+        return {}
+    version, before = mapping(state.get("version")), mapping(state.get("previous"))
+    number = len(waves) + (waves[-1:] != ["100%"]) if isinstance(waves, list) else 1
+    counts = mappings(mapping(status.get("fleet")).get("versions"))
+    facts = {
+        "version": f"{version.get('generation')} ({version.get('url')})",
+        "version before": f"{before.get('generation')} ({before.get('url')})" if before else "",
+        "state": str(condition_of(object_, "RolledOut").get("reason") or state.get("phase")),
+        "wave": f"{state['wave']} of {number}" if state.get("wave") else "",
+        "workers": ", ".join(f"{one.get('nodes')} with {one.get('version')}" for one in counts),
+        "message": str(condition_of(object_, "RolledOut").get("message", "")),
+    }
+    return {label: text for label, text in facts.items() if text}

@@ -165,6 +165,17 @@ class AsyncClient:
         """Let a suspended job run again. Raises: NotPossible"""
         return await self._change(job, actions.resume(job.DEFINITION, job.uid))
 
+    async def roll(self, job: R, action: str) -> R:
+        """Change how a new version of the Model goes to the nodes of a fleet.
+
+        Args: action: "pause", "resume", "promote" (begin the next wave) or "rollback"
+        Raises: NotPossible for a job without spec.rollout
+        """
+        if action not in actions.ROLLOUT:
+            raise actions.NotPossible(f"{action[:64]!r} is none of {', '.join(actions.ROLLOUT)}")
+        current = type(job)(await self.kube.get(self._ref(job)))
+        return await self._change(job, actions.roll(action, current.object, job.uid))
+
     async def scale(self, job: R, replicas: int) -> R:
         """Set the number of the job's workers.
 

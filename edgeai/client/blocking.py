@@ -109,6 +109,7 @@ class Client:
     apply_document = _blocking(AsyncClient.apply_document)
     delete = _blocking(AsyncClient.delete)
     suspend = _blocking(AsyncClient.suspend)
+    roll = _blocking(AsyncClient.roll)
     resume = _blocking(AsyncClient.resume)
     scale = _blocking(AsyncClient.scale)
     wait = _blocking(AsyncClient.wait)

@@ -32,6 +32,11 @@ def register(app: typer.Typer) -> None:
     for command in (get, describe, logs, submit, wait, suspend, resume, scale, delete):
         app.command(command.__name__)(options.in_cluster(command))
     app.command("list", hidden=True)(options.in_cluster(get))
+    rollout = typer.Typer(help="How a new version of a Model goes to the nodes of a fleet.")
+    for command in (status, pause, go_on, promote, rollback):
+        name = "resume" if command is go_on else command.__name__
+        rollout.command(name)(options.in_cluster(command))
+    app.add_typer(rollout, name="rollout")
 
 
 def get(
@@ -276,6 +281,46 @@ def suspend(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutpu
 def resume(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
     """Let a suspended job run again."""
     _tell(_changed(cluster, job, lambda client, one: client.resume(one)), "resumed", output)
+
+
+def status(cluster: Cluster, job: Job, output: OutputOption = Output.TABLE) -> None:
+    """Show which version goes out, how far it is, and by which figures it was stopped."""
+    from edgeai.api.rollouts import facts_of
+    from edgeai.cli.jobs.finding import find
+
+    async def read() -> dict[str, str]:
+        async with await cluster.client() as client:
+            return facts_of((await find(client, options.job_of(job))).object)
+
+    facts = options.run(read())
+    if output is Output.JSON:
+        options.print_json(facts)
+    for label, text in facts.items() if output is Output.TABLE else ():
+        typer.echo(printable(f"{label + ':':16}{text}"))
+    if not facts and output is Output.TABLE:
+        typer.echo("no version goes out in waves: the job has no spec.rollout")
+
+
+def pause(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """Let no further wave begin. A version that fails is taken back all the same."""
+    _tell(_changed(cluster, job, lambda client, one: client.roll(one, "pause")), "paused", output)
+
+
+def go_on(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """Let a paused rollout go on."""
+    _tell(_changed(cluster, job, lambda client, one: client.roll(one, "resume")), "resumed", output)
+
+
+def promote(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """Let the next wave begin at once, whatever pause and guard say."""
+    change = _changed(cluster, job, lambda client, one: client.roll(one, "promote"))
+    _tell(change, "the next wave begins", output)
+
+
+def rollback(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+    """Take the version back from every node, also when all have it."""
+    change = _changed(cluster, job, lambda client, one: client.roll(one, "rollback"))
+    _tell(change, "every node returns to the version before", output)
 
 
 def scale(

@@ -23,11 +23,20 @@ from edgeai.kube.errors import ApiError, TooLarge
 from globalmanager.engine.events import EVENTS
 from globalmanager.rest.errors import RequestError
 
-VERBS: Final = {"suspend": "patch", "resume": "patch", "scale": "patch", "delete": "delete"}
+ROLLOUT: Final = {f"{each}-rollout": each for each in actions.ROLLOUT}
+"""Action -> action of `edgeai.api.actions.roll`."""
+VERBS: Final = {
+    **dict.fromkeys(("suspend", "resume", "scale", *ROLLOUT), "patch"),
+    "delete": "delete",
+}
 MESSAGES: Final = {
     "suspend": "Suspended: the pods of the job end.",
     "resume": "Resumed: the pods of the job start again.",
     "scale": "Scaled: the job has its new number of workers as soon as their pods run.",
+    "pause-rollout": "Paused: no further wave begins.",
+    "resume-rollout": "Resumed: the rollout goes on.",
+    "promote-rollout": "Promoted: the next wave begins.",
+    "rollback-rollout": "Taken back: every node returns to the version before.",
     "delete": "Deleted, with all that belongs to it.",
 }
 """Action -> what the next page says."""
@@ -98,6 +107,8 @@ class Choices(NamedTuple):
     """None: the job has ended, or its kind cannot be suspended."""
     replicas: int | None
     """None: the size of this job cannot be set."""
+    rolls: bool = False
+    """Whether new versions of its Model go out in waves."""
 
 
 def choices_of(definition: Definition, object_: Object) -> Choices:
@@ -107,6 +118,7 @@ def choices_of(definition: Definition, object_: Object) -> Choices:
     return Choices(
         actions.is_suspended(definition, object_) if may_be_suspended else None,
         replicas if present is None or replicas is None else present,
+        isinstance(mapping(object_.get("spec")).get("rollout"), dict),
     )
 
 
@@ -127,7 +139,9 @@ def check_size(definition: Definition, object_: Object, form: Mapping[str, Any])
         raise RequestError(HTTPStatus.CONFLICT, f"nothing was changed: {problem}; {remedy}")
 
 
-def patch_of(action: str, definition: Definition, uid: Uid, form: Mapping[str, Any]) -> Object:
+def patch_of(
+    action: str, definition: Definition, job: Object, uid: Uid, form: Mapping[str, Any]
+) -> Object:
     """The merge patch of an action. It holds for the object with this uid alone.
 
     Raises: RequestError for an action that a job of the kind does not have, or a wrong field
@@ -140,6 +154,8 @@ def patch_of(action: str, definition: Definition, uid: Uid, form: Mapping[str, A
                 return actions.resume(definition, uid)
             case "scale":
                 return actions.scale(definition, uid, _replicas(str(form.get("replicas", ""))))
+        if action in ROLLOUT:
+            return actions.roll(ROLLOUT[action], job, uid)
     except actions.NotPossible as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
     raise RequestError(HTTPStatus.BAD_REQUEST, f"a {definition.name} has no action {action}")

@@ -317,7 +317,7 @@ class Console:
         else:
             if action == "scale":
                 actions.check_size(kind.definition, job, form)
-            patch = actions.patch_of(action, kind.definition, uid, form)
+            patch = actions.patch_of(action, kind.definition, job, uid, form)
             await self._callers_api.patch(token, ref, patch)
         log.info("changed in the console", action=action, object=str(ref), by=visit.caller.username)
         path = request.path.rpartition("/")[0]

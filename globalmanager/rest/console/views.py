@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.rollouts import facts_of
 from edgeai.api.status import count_of, mapping
 from edgeai.faults.faults import Fault
 from edgeai.faults.summary import metrics_of, numbers_of, waits_of
@@ -232,6 +233,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
                 :MAX_ROWS
             ],
             "size": size_of(status),
+            "rollout": facts_of(object_),
             "moments": timeline_of(object_, pods[:MAX_ROWS], scalers),
             "links": board.links(sight, ref),
             "round": count_of(status.get("round")),

@@ -156,9 +156,45 @@ async def test_a_job_is_scaled(client: AsyncClient, run: Run) -> None:
     assert scaled["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
 
 
+ROLLED: Final = """
+apiVersion: edgeai.io/v1alpha1
+kind: JointInferenceService
+metadata: {name: cameras}
+spec:
+  edgeWorker: {model: {name: a, hotUpdate: true}, perNode: true, nodeSelector: {a: b}}
+  cloudWorker: {model: {name: b}}
+  rollout: {waves: ["1", "50%"]}
+"""
+
+
+async def test_a_rollout_is_shown_paused_promoted_and_taken_back(
+    client: AsyncClient, run: Run
+) -> None:
+    await run("submit", "-", text=ROLLED)
+    assert (await run("rollout", "pause", "cameras")).code == 0
+    assert "no status.rollout yet" in (await run("rollout", "promote", "cameras")).error
+    service = await client.get(JointInferenceService, "cameras")
+    version = {"generation": 3, "number": 3, "url": "https://m.test/3"}
+    state = {"version": version, "phase": "Progressing", "wave": 1}
+    await tell(client, service.ref, rollout=state)
+    answers = [await run("rollout", verb, "cameras") for verb in ("resume", "promote", "rollback")]
+    assert [answer.code for answer in answers] == [0, 0, 0]
+    rollout = (await client.get(JointInferenceService, "cameras")).object["spec"]["rollout"]
+    assert rollout == {
+        "waves": ["1", "50%"],
+        "paused": False,
+        "promoted": {"version": 3, "wave": 2},
+        "rejected": 3,
+    }
+    shown = await run("rollout", "status", "cameras")
+    assert "version:        3 (https://m.test/3)" in shown.out
+    assert (await run("rollout", "status", "cameras", "-o", "json")).json["wave"] == "1 of 3"
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (["rollout", "pause", "digits"], "the job has no spec.rollout"),
         (["suspend", "digits"], "a JointInferenceService cannot be suspended"),
         (["scale", "digits", "--replicas", "3"], "a JointInferenceService cannot be scaled"),
         (["scale", "digits", "--replicas", "1001"], "1001 is not a number from 0 to 1000"),

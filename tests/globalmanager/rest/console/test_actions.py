@@ -100,7 +100,7 @@ def test_a_training_job_is_resumed_whichever_way_it_was_suspended(
 ) -> None:
     metadata = {"uid": "u1"} | ({"annotations": annotations} if annotations else {})
     expected = {"spec": spec, "metadata": metadata}
-    assert patch_of(action, trainingjob.KIND.definition, Uid("u1"), {}) == expected
+    assert patch_of(action, trainingjob.KIND.definition, {}, Uid("u1"), {}) == expected
     for suspended in (
         {"spec": {"suspend": True}},
         {"metadata": {"annotations": {ANNOTATION: "true"}}},
@@ -253,3 +253,58 @@ async def test_a_page_that_is_not_there_does_not_lead_to_itself(browser: Browser
     await browser.log_in("owner's")
     answer = await browser.get(f"{DIGITS}-none")
     assert (answer.status, "Back to the job" in answer.text) == (404, False)
+
+
+SERVICE_PAGE = "/jobs/jointinferenceservices.edgeai.io/a/cameras"
+SERVICE = {
+    "apiVersion": "edgeai.io/v1alpha1",
+    "kind": "JointInferenceService",
+    "metadata": {"name": "cameras", "namespace": "a", "uid": "u1", "resourceVersion": "7"},
+    "spec": {"rollout": {"waves": ["1", "50%"]}},
+    "status": {
+        "rollout": {
+            "version": {"generation": 3, "number": 4, "url": "https://m.test/3"},
+            "previous": {"generation": 2, "number": 2, "url": "https://m.test/2"},
+            "phase": "Progressing",
+            "wave": 1,
+        },
+        "fleet": {"versions": [{"version": 2, "nodes": 8}, {"version": 4, "nodes": 1}]},
+        "conditions": [
+            {"type": "RolledOut", "status": "Unknown", "reason": "Progressing", "message": "1 of 2"}
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("pause", {"paused": True}),
+        ("resume", {"paused": False}),
+        ("promote", {"promoted": {"version": 3, "wave": 2}}),
+        ("rollback", {"rejected": 3}),
+    ],
+)
+async def test_a_rollout_is_shown_and_changed(
+    browser: Browser, scripted: ScriptedApi, action: str, fields: dict[str, Any]
+) -> None:
+    browser.world.cluster.objects = [SERVICE]
+    await browser.log_in("owner's")
+    page = await browser.get(SERVICE_PAGE)
+    for text in ("3 (https://m.test/3)", "1 of 3", "8 with 2, 1 with 4", "Progressing"):
+        assert f"<dd>{text}</dd>" in page.text
+    answer = await browser.post(
+        f"{SERVICE_PAGE}/{action}-rollout", form_key=page.form_key, uid="u1"
+    )
+    assert answer.headers["Location"] == f"{SERVICE_PAGE}?done={action}-rollout"
+    [(_, _, _, body)] = changes(scripted)
+    assert body == {"metadata": {"uid": "u1"}, "spec": {"rollout": fields}}
+
+
+async def test_a_job_without_a_rollout_has_none_to_change(
+    browser: Browser, scripted: ScriptedApi
+) -> None:
+    form = await form_of(browser)
+    assert "rollout" not in (await browser.get(DIGITS)).text
+    assert (await browser.post(f"{DIGITS}/promote-rollout", **form)).status == 400
+    assert changes(scripted) == []
