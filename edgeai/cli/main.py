@@ -332,6 +332,15 @@ def demo_elastic_training(verbose: Verbose = False, output: OutputOption = Outpu
     raise typer.Exit(stage.perform(story, output, verbose=verbose))
 
 
+@demo.command("closed-loop")
+def demo_closed_loop(verbose: Verbose = False, output: OutputOption = Output.TABLE) -> None:
+    """Learn from what edges find hard, and give models out in waves. A bad one is taken back."""
+    with _extra("demo", "sklearn"):
+        from edgeai.demo import stage
+        from edgeai.demo.closed_loop.story import story
+    raise typer.Exit(stage.perform(story, output, verbose=verbose))
+
+
 @contextlib.contextmanager
 def _extra(name: str, *more: str) -> Iterator[None]:
     """Ends with the extra to install, before anything of a local cluster starts."""

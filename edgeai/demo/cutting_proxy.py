@@ -92,9 +92,11 @@ class CuttingProxy:
             writer.transport.abort()
             return
         self._writers |= {writer, far_writer}
-        async with TaskGroup() as tasks:
-            tasks.create_task(self._pump(reader, far_writer), name="to the target")
-            tasks.create_task(self._pump(far_reader, writer), name="from the target")
+        # Python 3.11 prints a traceback when the task of a connection ends as cancelled.
+        with contextlib.suppress(asyncio.CancelledError):
+            async with TaskGroup() as tasks:
+                tasks.create_task(self._pump(reader, far_writer), name="to the target")
+                tasks.create_task(self._pump(far_reader, writer), name="from the target")
         self._writers -= {writer, far_writer}
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

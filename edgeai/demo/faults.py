@@ -111,10 +111,10 @@ class EdgeLine:
     The LocalController of the edge uses one proxy, the trainer of the edge uses the other proxy.
 
     Args:
-        aggregator: name of the Service that the trainer calls
+        aggregator: name of the Service that the trainer calls; "": the edge has no trainer
     """
 
-    def __init__(self, *, aggregator: str) -> None:
+    def __init__(self, *, aggregator: str = "") -> None:
         self._running: Environment | None = None
         self._to_manager = self._proxy(system.NAMESPACE, system.GLOBALMANAGER, system.EDGE_PORT)
         self._to_aggregator = self._proxy(NAMESPACE, aggregator, AGGREGATION_PORT)
@@ -132,11 +132,16 @@ class EdgeLine:
     def lead_to_cloud_of(self, running: Environment) -> None:
         self._running = running
 
-    def tuning(self, node: str) -> system.Tuning:
-        """The settings that make the LocalController of `node` connect through the proxy."""
+    def tuning(self, node: str, *flags: str) -> system.Tuning:
+        """The settings that make the LocalController of `node` connect through the proxy.
+
+        Args:
+            flags: further flags of all LocalControllers
+        """
         address = f"{LOOPBACK}:{self._to_manager.port}"
         return system.Tuning(
-            global_manager_of={node: address}, localcontroller_flags=("--reconnect-max-s", "2")
+            global_manager_of={node: address},
+            localcontroller_flags=("--reconnect-max-s", "2", *flags),
         )
 
     def lay_to(self, training_worker: Object) -> None:

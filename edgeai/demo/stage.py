@@ -157,6 +157,8 @@ class Look(NamedTuple):
     view: RenderableType
     progress: object
     """Any value. A job whose progress stays the same for STILL_S is stuck."""
+    has_ended: bool = False
+    """What the demo waits for, of an object without an end of its own."""
 
 
 def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -> Object:
@@ -174,7 +176,7 @@ def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -
             object_ = api.get(path)
             view = look(object_)
             live.update(view.view, refresh=True)
-            if phase_of(object_.get("status")) in ("Succeeded", "Failed"):
+            if view.has_ended or phase_of(object_.get("status")) in ("Succeeded", "Failed"):
                 return object_
             if view.progress != before:
                 changed_s, before = time.monotonic(), view.progress
