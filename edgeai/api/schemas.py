@@ -77,6 +77,9 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
         for key, value in schema.items()
         if key not in _DROPPED and value != [] and (key, value) != ("properties", {})
     }
+    # OpenAPI 3.0 has true or false there. Server-side apply refuses a definition with a number.
+    if fields.keys() & {"exclusiveMinimum", "exclusiveMaximum"}:
+        raise ValueError(f"a bound with gt or lt has no structural schema: use ge or le: {schema}")
     if "description" in fields:
         fields["description"] = inspect.cleandoc(fields["description"])
     for key in ("items", "additionalProperties"):

@@ -4,7 +4,7 @@ lets the API server judge whether their schemas are structural.
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -153,6 +153,15 @@ def test_a_struct_without_fields_keeps_no_unknown_field() -> None:
 def test_a_field_of_several_types_is_refused_when_generating() -> None:
     with pytest.raises(ValueError, match="several types"):
         structural(Union)
+
+
+class Above(msgspec.Struct):
+    share: Annotated[float, msgspec.Meta(gt=0)]
+
+
+def test_a_bound_that_leaves_its_number_out_is_refused_when_generating() -> None:
+    with pytest.raises(ValueError, match="use ge or le"):
+        structural(Above)
 
 
 # ---- several versions of one resource -----------------------------------------------------------
