@@ -21,15 +21,9 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 import msgspec
 
 from edgeai.errors import EdgeAIError
+from edgeai.worker import environment as environments
 from edgeai.worker import tensors
-from edgeai.worker.environment import (
-    ReportEnvironment,
-    WorkerEnvironment,
-    hem_parameters,
-    report_settings,
-    seconds,
-    wrong,
-)
+from edgeai.worker.environment import WorkerEnvironment, wrong
 from edgeai.worker.estimator import Estimator
 from edgeai.worker.hard_example_mining import HardExampleMining
 from edgeai.worker.hot_model import FixedModel, HotModel
@@ -67,50 +61,34 @@ class LearningEstimator(Estimator, Protocol):
         """Save the model to this path."""
 
 
-class LearningEnvironment(ReportEnvironment, frozen=True, kw_only=True):
-    """Settings of a worker. Empty text: the variable is not set."""
+class LearningEnvironment(WorkerEnvironment, frozen=True, kw_only=True):
+    """Settings of a worker. Empty text: the variable is not set. `model_url` is the directory for
+    the trained model, or the model to answer with.
+    """
 
     base_model_url: str = ""
     """BASE_MODEL_URL: the model to train on"""
-    model_url: str = ""
-    """MODEL_URL: the directory for the trained model, or the model to answer with"""
     model_urls: tuple[str, ...] = ()
     """MODEL_URLS, divided by ";": the new model and the deployed one, to evaluate"""
-    train_dataset_url: str = ""
-    """TRAIN_DATASET_URL: the file with the samples to train on"""
-    test_dataset_url: str = ""
-    """TEST_DATASET_URL: the file with the samples to evaluate on"""
     data_path_prefix: str = ""
     """DATA_PATH_PREFIX: where the pod has the directories of the node"""
     hot_config: str = ""
     """MODEL_HOT_UPDATE_CONFIG: the file that names the model; "": MODEL_URL is the model"""
     model_directory: str = ""
     """MODEL_DIRECTORY: below it this file names the models of rounds"""
-    model_poll_s: float = 60.0
-    """MODEL_POLL_PERIOD_SECONDS: from one look at this file to the next"""
-    hem_name: str = ""
-    """HEM_NAME"""
-    hem_parameters: dict[str, str] = {}
-    """HEM_PARAMETERS"""
 
 
 def from_environ(environ: Mapping[str, str]) -> LearningEnvironment:
     """Parse `environ`, usually os.environ. Raises: SettingsError"""
     is_hot = environ.get("MODEL_HOT_UPDATE", "").lower() == "true"
-    urls = environ.get("MODEL_URLS", "").split(";")
+    urls = map(str.strip, environ.get("MODEL_URLS", "").split(";"))
     return LearningEnvironment(
+        **msgspec.structs.asdict(environments.from_environ(environ)),
         base_model_url=environ.get("BASE_MODEL_URL", ""),
-        model_url=environ.get("MODEL_URL", ""),
-        model_urls=tuple(url for url in map(str.strip, urls) if url),
-        train_dataset_url=environ.get("TRAIN_DATASET_URL", ""),
-        test_dataset_url=environ.get("TEST_DATASET_URL", ""),
+        model_urls=tuple(filter(None, urls)),
         data_path_prefix=environ.get("DATA_PATH_PREFIX", ""),
         model_directory=environ.get("MODEL_DIRECTORY", ""),
         hot_config=environ.get("MODEL_HOT_UPDATE_CONFIG", "") if is_hot else "",
-        model_poll_s=seconds(environ, "MODEL_POLL_PERIOD_SECONDS", 60.0, least=0.01),
-        hem_name=environ.get("HEM_NAME", ""),
-        hem_parameters=hem_parameters(environ),
-        **report_settings(environ),
     )
 
 
@@ -222,11 +200,7 @@ class IncrementalLearning:
 
     def _start(self) -> FixedModel | HotModel:
         environment = self._environment
-        self._mining = self._mining or mining_from(
-            WorkerEnvironment(
-                hem_name=environment.hem_name, hem_parameters=environment.hem_parameters
-            )
-        )
+        self._mining = self._mining or mining_from(environment)
         info = dict.fromkeys(COUNTS, 0)
         self._reporter = reporter_from(environment, phase="inference", info=info, counts=COUNTS)
         if environment.hot_config:

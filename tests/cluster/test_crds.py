@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from edgeai.cli.api import ApiError, Object, path_of
+from edgeai.cli.jobs.submitting import Loader
 from tests.cluster.controlplane import CRDS, ControlPlane
 from tests.cluster.samples import model, service
 from tests.globalmanager.kinds.edge.samples import PROPOSAL, SEDNA_STYLE
@@ -196,13 +197,13 @@ def test_a_users_manifest_is_applied_and_nothing_of_it_is_pruned(
         assert crds.client.get(path_of(document))["spec"] == document["spec"]
 
 
-@pytest.mark.parametrize("name", ["sedna-hostpath", "sedna-bucket"])
+@pytest.mark.parametrize("name", ["sedna-hostpath", "sedna-bucket", "sedna-incremental"])
 @pytest.mark.parametrize("turned", [False, True], ids=["as it is", "documents in reverse"])
 def test_a_file_of_sednas_users_is_applied_unchanged(
     crds: ControlPlane, name: str, *, turned: bool
 ) -> None:
     text = (MANIFESTS / f"{name}.yaml").read_text()
-    documents = list(yaml.safe_load_all(text))
+    documents = list(yaml.load_all(text, Loader))
     sent = "\n---\n".join(reversed(text.split("\n---\n"))) if turned else text
     try:
         applied = crds.kubectl("apply", "-f", "-", documents=sent)

@@ -26,7 +26,10 @@ from tests.cluster.programs import Program
 from tests.cluster.rights import Right, granted
 from tests.cluster.samples import model, service
 from tests.cluster.training import end
-from tests.globalmanager.kinds.edge.samples import federated_learning_spec
+from tests.globalmanager.kinds.edge.samples import (
+    federated_learning_spec,
+    incremental_learning_spec,
+)
 from tests.support.certificates import Authority
 from tests.support.client import Client
 from tests.support.manager import GlobalManager
@@ -315,6 +318,7 @@ def one_of_each(namespace: str) -> Iterator[Object]:
             "spec": {"url": "/data/pictures.txt", "format": "txt", "nodeName": EDGE},
         }
         yield federation(namespace, group, "federation" if group == "edgeai.io" else "sedna-fed")
+        yield learning(namespace, group, "learning" if group == "edgeai.io" else "sedna-learning")
     yield service(namespace, name="taken")
     yield service(namespace, name="seized")
     yield federation(namespace, "edgeai.io", "occupied")
@@ -341,6 +345,17 @@ def federation(namespace: str, group: str, name: str) -> Object:
     return {
         "apiVersion": f"{group}/v1alpha1",
         "kind": "FederatedLearningJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def learning(namespace: str, group: str, name: str) -> Object:
+    spec = incremental_learning_spec(initialModel={"name": "small"}, dataset={"name": "pictures"})
+    spec["deploySpec"]["model"] = {"name": "small", "hotUpdate": True}
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "IncrementalLearningJob",
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }

@@ -21,9 +21,14 @@ import yaml
 
 import edgeai.demo.federated_learning.manifests as federated_learning
 import edgeai.demo.joint_inference.manifests as joint_inference
+from edgeai.cli.jobs.submitting import Loader
 from tests.golden.world import Object
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Final = type(
+    "CaseLoader",
+    (getattr(yaml, "CSafeLoader", yaml.SafeLoader),),
+    {"yaml_implicit_resolvers": Loader.yaml_implicit_resolvers},
+)
 """That of libyaml, where there is one: every test process reads the cases, also for other tests."""
 _HERE: Final = Path(__file__).parent
 _REPOSITORY: Final = _HERE.parents[1]

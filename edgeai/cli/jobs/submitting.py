@@ -1,6 +1,7 @@
 """Applies the documents of a file, and waits until all of them have a result."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,6 +28,17 @@ DEADLINE: Final = 2
 Tell = Callable[[str], None]
 
 
+class Loader(yaml.SafeLoader):
+    """Reads `20:00` as a text, as kubectl does. In YAML 1.1 it is a number to the base of 60."""
+
+
+_CLOCK: Final = ("tag:yaml.org,2002:str", re.compile(r"[0-9]+(:[0-5]?[0-9])+\Z"))
+Loader.yaml_implicit_resolvers = {
+    first: [_CLOCK, *resolvers] if first.isdigit() else resolvers
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One object of the file, for `-o json`."""
 
@@ -48,7 +60,7 @@ def read_documents(file: Path, namespace: str = "") -> list[Object]:
     """
     try:
         text = sys.stdin.read(MAX_FILE_BYTES) if str(file) == "-" else _text_of(file)
-        loaded = [document for document in yaml.safe_load_all(text) if document is not None]
+        loaded = [document for document in yaml.load_all(text, Loader) if document is not None]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "")
         problem = f"cannot be read: {why}" if why else "is not UTF-8 text"

@@ -123,8 +123,10 @@ def _pod(
     role = TRAIN if is_training else EVAL
     dataset = refs.dataset_ref(observed.type, observed.ref.namespace, spec.dataset.name)
     format_ = mapping(observed.references.get(dataset, {}).get("spec")).get("format")
+    sources = _sources(observed, spec, current, state)
+    urls = ";".join(storage.path_in_pod(source.url) for source in sources[1:])
     data = inputs.with_samples(
-        storage.place(_sources(observed, spec, current, state), observed.settings),
+        storage.place(sources, observed.settings),
         _image(observed, form),
         url=current.url,
         format_=str(format_ or ""),
@@ -132,13 +134,12 @@ def _pod(
         variable="TRAIN_DATASET_URL" if is_training else "TEST_DATASET_URL",
         base=current.base if is_training else "",
     )
-    models = [] if is_training else _evaluated_env(observed, spec, current, state)
     name = _pod_name(observed, current)
     worker = WorkerPod(
         role=role,
         # The node stands in the pod: the models of a round are on the node where it began.
         form=msgspec.structs.replace(form, node_name=current.node),
-        env=[*_env(observed, role), literal("ROUND", str(current.number)), *models],
+        env=[*_env(observed, role), *([] if is_training else [literal("MODEL_URLS", urls)])],
         data=data,
         name=worker_name(observed.ref.name, role),
         # A container that fails is an attempt. With another policy it would fail for ever.
@@ -153,13 +154,19 @@ def _pod(
 def _sources(
     observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
 ) -> list[storage.Source]:
+    """The data, and then what the stage reads and writes: base model and directory of the result,
+    or the new model and the deployed one.
+    """
     data = refs.dataset_source(observed, spec.dataset.name, env="ORIGINAL_DATASET_URL")
     data = msgspec.structs.replace(data, url=current.url)
     if current.stage is Stage.TRAIN:
         base = _source(observed, spec, current.base, "BASE_MODEL_URL")
         result = _source(observed, spec, current.directory, "MODEL_URL")
         return [data, base, msgspec.structs.replace(result, is_output=True)]
-    new, former = _evaluated(observed, spec, current, state)
+    # Both in the format of the inference worker.
+    new = types.of_format(current.models, types.model_format(observed, spec.deploy_spec.model.name))
+    initial = spec.eval_spec.initial_eval_model or spec.deploy_spec.model
+    former = deployed_url(spec, state) or refs.model_source(observed, initial.name, env="").url
     return [
         data,
         _source(observed, spec, new, "TRAINED_MODEL_URL"),
@@ -178,23 +185,6 @@ def _source(
     secret = spec.credential_name
     endpoint = refs.bucket_endpoint(observed, secret) if secret else ""
     return storage.Source(env=env, url=url, credential=secret, endpoint=endpoint)
-
-
-def _evaluated(
-    observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
-) -> tuple[str, str]:
-    """URLs of the new model and of the deployed one, in the format of the inference worker."""
-    new = types.of_format(current.models, types.model_format(observed, spec.deploy_spec.model.name))
-    initial = spec.eval_spec.initial_eval_model or spec.deploy_spec.model
-    former = deployed_url(spec, state) or refs.model_source(observed, initial.name, env="").url
-    return new, former
-
-
-def _evaluated_env(
-    observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
-) -> list[EnvVar]:
-    models = _evaluated(observed, spec, current, state)
-    return [literal("MODEL_URLS", ";".join(map(storage.path_in_pod, models)))]
 
 
 def _image(observed: Observed, form: WorkerForm) -> str:
