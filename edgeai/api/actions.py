@@ -54,6 +54,11 @@ def roll(action: str, object_: Object, uid: str) -> Object:
     if action in ("promote", "rollback"):
         if not isinstance(version, int):
             raise NotPossible("the job has no status.rollout yet: wait until its spec is accepted")
+        phase = mapping(state).get("phase")
+        if action == "promote" and phase in ("Complete", "RolledBack"):
+            raise NotPossible(f"no wave waits: the rollout of version {version} is {phase}")
+        if action == "rollback" and not mapping(state).get("previous"):
+            raise NotPossible(f"there is no version before {version} to return to")
         wave = 1 + count_of(mapping(state).get("wave"))
         promoted = {"promoted": {"version": version, "wave": wave}}
         fields = promoted if action == "promote" else {"rejected": version}

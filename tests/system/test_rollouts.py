@@ -34,7 +34,8 @@ class RolledFleet(Fleet):
 
     def __init__(self, running: Environment, directory: Path, url: str, **rollout: Any) -> None:
         self.running = running
-        self.rollout = {"waves": ["1"], **rollout}
+        guard = {"metric": "hard", "operator": "<", "threshold": 0.5, "minSamples": 5, "windowS": 1}
+        self.rollout = {"waves": ["1"], "guard": guard, **rollout}
         super().__init__(running, directory, url)
         for node in NODES:
             self.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": LABEL}})

@@ -13,6 +13,7 @@ from edgeai.api.jointinferenceservice import Phase
 from edgeai.api.objects import labels_of
 from edgeai.api.pod_state import container_states
 from edgeai.api.resources import CONFIG_MAPS, Object
+from edgeai.api.rollouts import Rollout, RolloutStatus
 from edgeai.api.status import Finding, Truth, condition_of, left_s, mapping
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.jointinferenceservice.fleet import FAILED, READY, SILENT, Fleet
@@ -92,25 +93,28 @@ def reports_of(observed: Observed) -> Reports:
 
 
 def members(
-    observed: Observed, fleet: Fleet, reports: Reports, number: int, now: datetime
+    observed: Observed, fleet: Fleet, reports: Reports, state: RolloutStatus, now: datetime
 ) -> list[Member]:
-    """Args: number: of the version whose counts are needed"""
+    """The nodes of the fleet, with what the rollout of the accepted spec needs of each."""
     contacts, nodes, states = observed.contacts, observed.nodes, fleet.states
+    rollout: Rollout = observed.spec.rollout
+    number = state.version.number if rollout.guard else 0
+    has_labels = any("=" in wave for wave in rollout.waves)
     found = []
     for node in fleet.nodes:
-        report, contact, state = reports.get(node, _NOTHING), contacts.get(node), states[node]
+        report, contact, worker = reports.get(node, _NOTHING), contacts.get(node), states[node]
         details, counts = report.details, report.task_info
         serves = details.model_version
         found.append(
             Member(
                 node,
-                labels_of(nodes.get(node, {})),
+                labels_of(nodes[node]) if has_labels else {},
                 contact is not None and contact.connected,
                 # The pod of a node that is silent for Kubernetes may serve.
-                state in (READY, SILENT),
+                worker in (READY, SILENT),
                 serves,
                 details.fails if details.model_fault else 0,
-                state == FAILED and _crashes(fleet.pods.get(node, {}), now),
+                worker == FAILED and _crashes(fleet.pods.get(node, {}), now),
                 counts.by_metric() if 0 < serves == number == counts.version else _NO_SAMPLES,
             )
         )
@@ -140,14 +144,15 @@ def with_models(
     if running.truth is not Truth.TRUE:
         return running, phase
     ready = fleet.in_state(READY)
-    details = {node: reports.get(node, _NOTHING).details for node in ready}
+    # A worker that has just started has not reported yet.
+    details = {node: reports[node].details for node in ready if node in reports}
     waiting = sum(not one.model_version for one in details.values())
     faults = [(node, one.model_fault) for node, one in details.items() if one.model_fault]
     texts = [f"{waiting} of {len(ready)} workers have no model"] if waiting else []
     for node, fault in faults[:1]:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         texts.append(f"{node}{more}: {fault}")
-    if ready and waiting == len(ready):
+    if faults and waiting == len(ready):
         return Finding(RUNNING, Truth.FALSE, "ModelNotLoaded", "; ".join(texts)), Phase.PENDING
     message = "; but ".join([running.message, *texts])
     return msgspec.structs.replace(running, message=message), phase

@@ -92,8 +92,7 @@ def advanced(observed: Observed, fleet: Fleet, reports: Reports, now: datetime) 
     newest = _published(observed.references.get(ref))
     nodes: Collection[Member] = ()
     if before and rollouts.looks_at_nodes(spec.rollout, before, newest):
-        number = before.version.number if spec.rollout and spec.rollout.guard else 0
-        nodes = members(observed, fleet, reports, number, now)
+        nodes = members(observed, fleet, reports, before, now)
     decision = rollouts.decide(spec.rollout, before, newest, nodes, now)
     if decision.state is None:
         return NO_PROGRESS

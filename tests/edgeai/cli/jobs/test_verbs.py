@@ -175,7 +175,11 @@ async def test_a_rollout_is_shown_paused_promoted_and_taken_back(
     assert "no status.rollout yet" in (await run("rollout", "promote", "cameras")).error
     service = await client.get(JointInferenceService, "cameras")
     version = {"generation": 3, "number": 3, "url": "https://m.test/3"}
-    state = {"version": version, "phase": "Progressing", "wave": 1}
+    state: Object = {"version": version, "phase": "Complete", "wave": 1}
+    await tell(client, service.ref, rollout=state)
+    assert "no wave waits" in (await run("rollout", "promote", "cameras")).error
+    assert "no version before 3" in (await run("rollout", "rollback", "cameras")).error
+    state |= {"previous": {"generation": 2, "url": "https://m.test/2"}, "phase": "Progressing"}
     await tell(client, service.ref, rollout=state)
     answers = [await run("rollout", verb, "cameras") for verb in ("resume", "promote", "rollback")]
     assert [answer.code for answer in answers] == [0, 0, 0]

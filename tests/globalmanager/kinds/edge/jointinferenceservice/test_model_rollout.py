@@ -11,6 +11,7 @@ from edgeai.times import rfc3339
 from globalmanager.contract import Assignment
 from globalmanager.kinds.edge.model import KIND as MODEL
 from tests.globalmanager.kinds.edge.jointinferenceservice.test_fleet import (
+    CAMERA,
     fleet,
     fleet_spec,
     seen,
@@ -118,6 +119,14 @@ def test_a_wave_gets_the_new_version_and_the_others_keep_theirs() -> None:
     hot.edit(promoted={"version": 2, "wave": 9}).settle()
     assert hot.urls() == urls(2, 2, 2)
     assert [one["outcome"] for one in hot.model.status["versions"]] == ["Complete", "Complete"]
+
+
+def test_a_wave_by_label_gets_the_nodes_with_the_label() -> None:
+    hot = HotFleet(waves=["hall=north"])
+    hot.service.nodes("edge1", labels={**CAMERA, "hall": "north"})
+    hot.publish(2)
+    assert {n for n, one in hot.assignments().items() if one.version == 2} == {"edge1"}
+    assert hot.service.condition("RolledOut")["message"].startswith("wave 1 of 2: 1 of 1 nodes")
 
 
 def test_a_version_is_decided_before_its_effect() -> None:
