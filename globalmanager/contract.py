@@ -331,8 +331,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """The job resources whose content these workers read, and which content; None: what the
     resource names now. The node gets them as tasks of their own: `Observed.readers` tells their
     kind."""
-    generation: int = 1
-    """The job's metadata.generation, on which the assignment rests."""
+    generation: int | None = None
+    """The job's metadata.generation, on which the assignment rests. None: as the version."""
 
     @classmethod
     def of(

@@ -183,7 +183,7 @@ def _binding(assignment: Assignment) -> Binding:
     return Binding(
         assignment.key,
         assignment.version,
-        assignment.generation,
+        assignment.version if assignment.generation is None else assignment.generation,
         reporting,
         assignment.former,
         assignment.targets,

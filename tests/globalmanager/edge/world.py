@@ -71,7 +71,7 @@ def assignment(
     body = wire.AssignmentBody(
         namespace="default", name=f"task-{n}", spec=spec or {}, workers=grants
     )
-    return Assignment(key(n), Uid(uid(n) + incarnation), version, body, generation=version)
+    return Assignment(key(n), Uid(uid(n) + incarnation), version, body)
 
 
 def report_body(status: wire.WorkerStatus = "running", **task_info: float) -> bytes:

@@ -75,6 +75,16 @@ def test_a_report_is_bound_by_node_uid_and_worker() -> None:
     assert sets.binding_of(A, uid(1)) is None
 
 
+def test_a_binding_has_the_generation_that_reports_are_checked_against() -> None:
+    sets, _ = recorded()
+    for generation, expected in ((None, 3), (2, 2)):
+        one = msgspec.structs.replace(assignment(version=3), generation=generation)
+        sets.assign(key(), {A: one})
+        binding = sets.binding_of(A, uid())
+        assert binding
+        assert (binding.version, binding.generation) == (3, expected)
+
+
 def test_a_recreated_object_unbinds_its_past() -> None:
     sets, _ = recorded()
     sets.assign(key(), {A: assignment()})
