@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgeai.cli.api import collection_of
+from tests.simulation import content_disk
 from tests.simulation import disk as disks
 from tests.simulation.api import Api, Key
 from tests.simulation.cloud import SETTINGS, SimulatedManager
 from tests.simulation.disk import Disk
 from tests.simulation.edge import Controller
+from tests.simulation.model_oracle import ModelOracle
+from tests.simulation.models import HOT, ModelServer
 from tests.simulation.network import Connection, Network
 from tests.simulation.oracle import HOT_MODEL, LABEL, ROLLED_FLEET, Oracle
 from tests.simulation.transport import Weather
@@ -34,9 +37,11 @@ class SimulatedCluster:
 
     def __init__(self, world: VirtualTime, *, replicas: int, nodes: int) -> None:
         disks.install()
+        content_disk.install()
         self.world = world
         self.api, self.weather, self.network = Api(world), Weather(), Network(world)
-        self.oracle = Oracle(world, self.api)
+        self.server = ModelServer(world)
+        self.oracle = Oracle(world, self.api, ModelOracle(world, self.api, self.server))
         self.network.on_connection = self._watch
         self._root = Path(tempfile.mkdtemp(prefix="edgeai-simulation-", dir=_memory()))
         self._fill_api()
@@ -48,6 +53,7 @@ class SimulatedCluster:
         self.is_healed = False
         self.twins: set[str] = set()  # controllers that use another one's node name
         self.node_of: dict[str, str] = {}
+        self.ends: dict[str, str] = {}  # controller -> how it ends in the middle of a delivery
         for replica in self.replicas:
             self.start_manager(replica)
         for node in sorted(self.nodes):
@@ -75,6 +81,8 @@ class SimulatedCluster:
         for model in ("small", "big"):
             spec = {"url": f"/data/{model}", "format": "pb"}
             self.create("edgeai.io/v1alpha1 Model", model, spec=spec)
+        for model in HOT:
+            self.create("edgeai.io/v1alpha1 Model", model, spec={"url": f"http://models/{model}"})
         for node in NODES:
             spec = {"url": f"/data/{node}.txt", "format": "txt", "nodeName": node}
             self.create("edgeai.io/v1alpha1 Dataset", f"data-{node}", spec=spec)
@@ -93,12 +101,22 @@ class SimulatedCluster:
         worker = {"hardExampleMining": {"name": mining}, "template": template}
         self.api.handle("PATCH", f"{_JOBS}/{name}", {}, {"spec": {"edgeWorker": worker}})
 
+    def create_hot_job(self, name: str, node: str, model: str) -> None:
+        """A job whose edge worker loads new versions of its Model."""
+        spec = job_spec(node)
+        spec["edgeWorker"]["model"] = {"name": model, "hotUpdate": True}
+        self.create("edgeai.io/v1alpha1 JointInferenceService", name, spec=spec)
+
+    def publish_model(self, model: str, url: str, sha256: str) -> None:
+        self.api.handle("PATCH", f"{_MODELS}/{model}", {}, {"spec": {"url": url, "sha256": sha256}})
+
     def create_fleet(self, name: str) -> None:
         self.create("edgeai.io/v1alpha1 JointInferenceService", name, spec=fleet_spec())
 
     def create_rolled_fleet(self) -> None:
         """A fleet whose nodes get new versions of a Model in waves."""
-        spec = {"url": "https://models.test/1", "sha256": f"{1:064x}"}
+        url = "https://models.test/1"
+        spec = {"url": url, "sha256": self.server.digest(url)}
         self.create("edgeai.io/v1alpha1 Model", HOT_MODEL, spec=spec)
         self.create("edgeai.io/v1alpha1 JointInferenceService", ROLLED_FLEET, spec=rolled_spec())
 
@@ -150,7 +168,9 @@ class SimulatedCluster:
                 self.node_of[name],
                 self.disks[name],
                 self.network,
+                self.server,
                 on_frozen=lambda: self.stop_controller(name, how="torn"),
+                on_frozen_content=lambda: self.stop_controller(name, how=self.ends[name]),
             )
             self.controllers[name] = controller
             self.oracle.controllers = list(self.controllers.values())
@@ -160,6 +180,14 @@ class SimulatedCluster:
         if self.controllers[name].process.is_alive and self.controllers[name].ledger is not None:
             self.disks[name].fails_at_next_sync = True
             self.oracle.note_rows(self.controllers[name])
+
+    def end_in_delivery(self, name: str, *, steps: int, how: str) -> None:
+        """End the process after so many steps of its disk with the content of Models.
+
+        Args: how: as of stop_controller
+        """
+        self.disks[name].content.ends_after = steps
+        self.ends[name] = how
 
     def stop_controller(self, name: str, *, how: str) -> None:
         """End the process of a LocalController.
@@ -180,6 +208,7 @@ class SimulatedCluster:
         elif how == "lost":
             disk.lose()
             self.oracle.forget_rows(name)
+            self.oracle.models.forget(name)
         else:
             disk.cut_power(self.world.random)
         controller.close_files()
@@ -196,10 +225,13 @@ class SimulatedCluster:
         self.weather.unreachable.clear()
         self.weather.lag_s.clear()
         self.network.is_cut.clear()
+        self.server.is_cut.clear()
+        self.server.is_faulty = False
         for name in sorted(self.twins):
             self.stop_controller(name, how="kill")
         for disk in self.disks.values():
             disk.fails_at_next_sync = False
+            disk.content.ends_after, disk.content.free_bytes = 0, content_disk.PLENTY
         for replica in self.replicas:
             self.start_manager(replica)
         for name in self.disks:

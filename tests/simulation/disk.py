@@ -11,13 +11,13 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation.content_disk import ContentDisk
+from tests.simulation.torn import torn
 from tests.support.sqlite_vfs import OK, Layer, Methods, Sync
-
-BLOCK: Final = 4096
 
 
 class Disk:
-    """The directory of one ledger.
+    """The directory of one ledger, and that of the Models.
 
     Args: directory: an empty directory, best in memory (/dev/shm)
     """
@@ -31,6 +31,7 @@ class Disk:
         self.syncs = 0
         self._durable: dict[str, bytes] = {}  # name of the file -> its content at the last sync
         self.directory = self._next_directory()
+        self.content = ContentDisk(directory / "models")
 
     def note_sync(self, path: Path) -> None:
         if path.parent != self.directory:
@@ -47,6 +48,7 @@ class Disk:
         """Give the next process the files with what was synced, and any part of the rest."""
         contents = self._at_cut if self.is_frozen else self._contents()
         self.directory = self._next_directory()
+        self.content.cut_power(random_)
         for name, current in contents.items():
             (self.directory / name).write_bytes(torn(self._durable[name], current, random_))
         self._adopt()
@@ -54,6 +56,7 @@ class Disk:
     def end_process(self) -> None:
         """Give the next process the files as they are, as after SIGKILL."""
         before, self.directory = self.directory, self._next_directory()
+        self.content.end_process()
         self.is_frozen = self.fails_at_next_sync = False
         for file in before.iterdir():
             if file.name.startswith("ledger.db"):
@@ -62,6 +65,7 @@ class Disk:
     def lose(self) -> None:
         """The disk is replaced by an empty one."""
         self.directory = self._next_directory()
+        self.content.lose()
         self._durable.clear()
         self.is_frozen = self.fails_at_next_sync = False
 
@@ -85,33 +89,13 @@ class Disk:
         return directory
 
     def remove(self) -> None:
+        self.content.close()
         for generation in range(1, self._generation + 1):
             disks.pop(str(self._root / str(generation)), None)
         shutil.rmtree(self._root, ignore_errors=True)
 
 
 disks: Final[dict[str, Disk]] = {}  # directory -> disk, for the file system of SQLite
-
-
-def torn(durable: bytes, current: bytes, random_: random.Random) -> bytes:
-    """A content that a file may have after a power cut: each block written since the last sync has
-    reached the disk, or not.
-    """
-    fate = random_.random()
-    if fate < 0.5 or durable == current:
-        return durable
-    if fate < 0.6:
-        return current
-    blocks = range(0, max(len(durable), len(current)), BLOCK)
-    mixed = bytearray(max(len(durable), len(current)))
-    end = len(durable)
-    for start in blocks:
-        source = current if random_.random() < 0.5 else durable
-        block = source[start : start + BLOCK]
-        mixed[start : start + len(block)] = block
-        if source is current:
-            end = max(end, start + len(block))
-    return bytes(mixed[:end])
 
 
 def _note_syncs(_usual: Methods) -> dict[str, Any]:

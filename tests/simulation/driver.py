@@ -14,7 +14,7 @@ from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
-from tests.simulation.rules import WEIGHTS, WITH_FLEETS, WITH_ROLLOUTS, Rules, Weights
+from tests.simulation.rules import OF_MODELS, WEIGHTS, WITH_FLEETS, WITH_ROLLOUTS, Rules, Weights
 from tests.simulation.world import BrokenInvariant, VirtualTime, is_killing
 
 RULE_EVERY: Final = (12, 36)
@@ -135,6 +135,7 @@ class Run:
         oracle.check_pods()
         living = [each for each in cluster.controllers.values() if each.process.is_alive]
         oracle.check_rollout(living)
+        oracle.check_models(living)
         for controller in cluster.controllers.values():
             if not controller.process.is_alive:
                 continue
@@ -163,9 +164,11 @@ class Outcome:
 
 
 def weights_of(seed: int) -> Weights:
+    """How often each rule is drawn. Every other run has Models whose content goes to nodes."""
+    weights = WITH_FLEETS if seed >= FIRST_WITH_FLEETS else WEIGHTS
     if seed >= FIRST_WITH_ROLLOUTS:
-        return WITH_ROLLOUTS
-    return WITH_FLEETS if seed >= FIRST_WITH_FLEETS else WEIGHTS
+        weights = WITH_ROLLOUTS
+    return weights if seed % 2 else {**weights, **OF_MODELS}
 
 
 def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,9 @@ from common import wire
 from common.session import Timing
 from common.tasks import TaskGroup
 from edgeai.errors import EdgeAIError
-from edgeai.ids import Uid, WorkerName
+from edgeai.ids import TaskKey, Uid, WorkerName
+from localcontroller.content import ContentStore
+from localcontroller.hooks.model import ModelHook
 from localcontroller.ledger.attempts import ProcessMessage
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.link.credentials import Presented
@@ -18,11 +21,14 @@ from localcontroller.link.link import Link, default_delays
 from localcontroller.metrics import Metrics
 from localcontroller.workers.heartbeats import Heartbeats, watch_heartbeats
 from localcontroller.workers.intake import Intake
+from tests.simulation import models
 from tests.simulation.disk import Disk
+from tests.simulation.models import ModelServer, SimulatedSources, SimulatedThreads
 from tests.simulation.network import Network
 from tests.simulation.world import Process, VirtualTime
 
 Rows = dict[str, list[Any]]
+MODEL_KEY: Final = "models.edgeai.io/default/hot"
 TABLES: Final = ("meta", "tasks", "grants", "workers", "processes")
 MAX_BYTES: Final = 4 * 1024 * 1024
 
@@ -70,7 +76,10 @@ class Controller:
         node: str,
         disk: Disk,
         network: Network,
+        server: ModelServer,
+        *,
         on_frozen: Callable[[], None],
+        on_frozen_content: Callable[[], None],
     ) -> None:
         self.world, self.node, self.disk = world, node, disk
         self.name = name
@@ -78,12 +87,16 @@ class Controller:
         self.ledger: Ledger | None = None
         self.link: Link | None = None
         self.intake: Intake | None = None
+        self.store: ContentStore | None = None
+        self._server = server
+        self._threads = SimulatedThreads(self.process, disk.content, on_frozen_content)
         self._network = network
         self._on_frozen = on_frozen
         self.process.start(self._run(disk.directory))
 
     async def _run(self, directory: Path) -> None:
         """As `app.run`, without the two ports, the pods and the datasets."""
+        content = self.disk.content.directory
         ledger = await Ledger.open(
             directory,
             max_bytes=MAX_BYTES,
@@ -110,9 +123,15 @@ class Controller:
         )
         self.intake = Intake(ledger)
         self.ledger = ledger
+        make_store = partial(
+            ContentStore, content, max_bytes=models.MAX_BYTES, sync_bytes=models.SYNC_BYTES
+        )
+        self.store = store = await self._threads.run("", make_store)
+        hook = ModelHook(ledger, store, SimulatedSources(self._server, self.node), self._threads)
         async with TaskGroup() as tasks:
             tasks.create_task(self.link.run(), name="link")
             tasks.create_task(watch_heartbeats(ledger, heartbeats), name="heartbeats")
+            tasks.create_task(hook.run(), name="models")
 
     def kill(self, *, is_silent: bool) -> None:
         self.process.kill()
@@ -135,19 +154,31 @@ class Controller:
         if self.ledger is not None:
             for grant in self.ledger.view.grants.values():
                 for worker in sorted(grant.workers):
-                    # Only a fleet has pods of the third name that each node has a grant for. The
-                    # LocalController itself reports of a Model, by a hook that does not run here.
-                    is_of_fleet = worker.startswith("fleet")
-                    if ("-node-" in worker) == is_of_fleet and not worker.startswith("hot-"):
+                    # Only a fleet has pods of the third name that each node has a grant for.
+                    if ("-node-" in worker) == worker.startswith("fleet"):
                         yield grant.uid, worker
 
     def model_version(self) -> tuple[int, str] | None:
-        """Version and digest of the Model's task that the node holds."""
+        """Version and digest of the task that the node holds of the Model that is rolled out."""
         for row in (self.rows() or {}).get("tasks", ()):
             key, _uid, version, body = row
-            if key.startswith("models."):
+            if key == MODEL_KEY:
                 return version, wire.unpack(body, wire.AssignmentBody).spec["sha256"]
         return None
+
+    def load(self, key: TaskKey, digest: str, on_done: Callable[[], None]) -> None:
+        """A worker has loaded this version of a Model, and says so."""
+        store = self.store
+        assert store is not None
+
+        async def note() -> None:
+            try:
+                await self._threads.run(key, partial(store.loaded, key, digest))
+            except OSError:
+                return
+            on_done()
+
+        self.process.start(note())
 
     def post(
         self, uid: Uid, worker: WorkerName, message: ProcessMessage, on_done: Callable[[], None]

@@ -35,7 +35,8 @@ from tests.simulation import bounds
 from tests.simulation.api import Api, Key, Object, labels_of
 from tests.simulation.claims import PublishedClaims
 from tests.simulation.cloud import SimulatedManager
-from tests.simulation.edge import Controller, Rows
+from tests.simulation.edge import MODEL_KEY, Controller, Rows
+from tests.simulation.model_oracle import MODELS, ModelOracle
 from tests.simulation.network import Connection
 from tests.simulation.world import BrokenInvariant, Process, VirtualTime
 
@@ -43,11 +44,10 @@ LABEL: Final = "camera"
 """The nodes with this label are those of each fleet."""
 ROLLED_FLEET: Final = "fleet2"
 HOT_MODEL: Final = "hot"
-MODELS: Final = "models.edgeai.io"
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEARNING: Final = "federatedlearningjobs.edgeai.io"
 DATASETS: Final = "datasets.edgeai.io"
-ON_EDGES: Final = (SERVICES, LEARNING, DATASETS)  # what nodes hold tasks of
+ON_EDGES: Final = (SERVICES, LEARNING, DATASETS, MODELS)  # what nodes hold tasks of
 _ENDS: Final = ("Complete", "Failed")  # conditions after which a job never changes its mind
 EVIL: Final = "evil"  # phase in reports of a node for what is not bound to it
 _ELSEWHERE: Final = "countedElsewhere"
@@ -82,9 +82,10 @@ class _Received:
 
 
 class Oracle:
-    def __init__(self, world: VirtualTime, api: Api) -> None:
+    def __init__(self, world: VirtualTime, api: Api, models: ModelOracle) -> None:
         self.world, self.api = world, api
         self._claims = PublishedClaims(world, api)
+        self.models = models
         self.truth = Truth()
         self.managers: list[SimulatedManager] = []
         self.controllers: list[Controller] = []
@@ -121,24 +122,28 @@ class Oracle:
         if leaders > 1:
             self.fail("I8", f"{leaders} replicas lead")
         for controller in self.controllers:
-            if not self._has_run(controller.process):
-                continue
-            ledger = controller.ledger
-            if ledger is not None and ledger.view is not self._views.get(controller):
-                before = self._views.get(controller)
-                self._views[controller] = ledger.view
-                self._machines[ledger.view.ledger_id] = controller.name
-                if before is None:
-                    self._check_survived(controller)
-                else:
-                    self._check_view(controller, before, ledger.view)
-            syncs = controller.disk.syncs
-            has_written = syncs != self._syncs.get(controller)
-            self._syncs[controller] = syncs
-            for problem in bounds.beyond_at_edge(controller, has_written=has_written):
-                self.fail("I10", f"{controller.process.name}: {problem}")
-            if controller.process.problems:
-                self.fail("bug", f"{controller.process.name}: {controller.process.problems}")
+            if self._has_run(controller.process):
+                self._check_controller(controller)
+
+    def _check_controller(self, controller: Controller) -> None:
+        ledger = controller.ledger
+        if ledger is not None and ledger.view is not self._views.get(controller):
+            before = self._views.get(controller)
+            self._views[controller] = ledger.view
+            self._machines[ledger.view.ledger_id] = controller.name
+            if before is None:
+                self._check_survived(controller)
+            else:
+                self._check_view(controller, before, ledger.view)
+        syncs = controller.disk.syncs
+        has_written = syncs != self._syncs.get(controller)
+        self._syncs[controller] = syncs
+        for problem in bounds.beyond_at_edge(controller, has_written=has_written):
+            self.fail("I10", f"{controller.process.name}: {problem}")
+        if problem := self.models.problem(controller):
+            self.fail("content", problem)
+        if controller.process.problems:
+            self.fail("bug", f"{controller.process.name}: {controller.process.problems}")
 
     def _has_run(self, process: Process) -> bool:
         """Since the last call. Only its own code breaks the promises that hold at each moment."""
@@ -171,7 +176,7 @@ class Oracle:
         """A node has no version that a stored decision has not given to it, and a version never
         means two contents.
         """
-        held = next((v for key, v in view.task_versions.items() if key.startswith(MODELS)), None)
+        held = view.task_versions.get(MODEL_KEY)
         content = controller.model_version() if held else None
         if held is None or content is None:
             return
@@ -321,12 +326,14 @@ class Oracle:
         if job is None:
             return
         entry = self.entries(job).get(report.worker)
+        if entry is None and self.is_former_reader(job, connection.node):
+            return
         if entry is None:
             self.fail("I3", f"report of {report.worker} acknowledged, and the API has none")
         if entry["instance"] != at_cloud.ledger_id or entry["attempt"] > report.attempt:
             return
         body = wire.unpack(report.body, wire.ReportBody)
-        is_newer = entry["status"] in wire.TERMINAL
+        is_newer = entry["status"] in wire.TERMINAL or entry.get("revision", 0) > report.revision
         is_same = entry["status"] == body.status and seen_of(entry) >= body.task_info.get("seen", 0)
         if entry["attempt"] < report.attempt or not (is_newer or is_same):
             self.fail("I3", f"{report.worker} acknowledged {body}, and the API has {entry}")
@@ -344,12 +351,24 @@ class Oracle:
             entries |= slices.part_of(config_map)["workers"]
         return entries
 
+    def is_former_reader(self, job: Object, node: str) -> bool:
+        """Whether the job is a Model that workers of the node load no more: its entry has gone."""
+        key = next(key for key, each in self.api.objects.items() if each is job)
+        return key.resource == MODELS and node not in self.nodes_of(key, job)
+
     def _children(self, resource: str, job: Object | None) -> list[tuple[Key, Object]]:
         uid = job["metadata"]["uid"] if job else None
         return [(key, each) for key, each in self.api.of(resource) if owner_of(each) == uid]
 
     def nodes_of(self, key: Key, job: Object) -> set[str]:
-        """The nodes that the spec of a job binds it to."""
+        """The nodes that the spec of a job binds it to; of a Model, those of the services that load
+        it hot.
+        """
+        if key.resource == MODELS:
+            readers = [
+                (of, each) for of, each in self.api.of(SERVICES) if hot_model(each) == key.name
+            ]
+            return {node for of, each in readers for node in self.nodes_of(of, each)}
         if not is_fleet(job):
             return nodes_of(key, job)
         return {node.name for node, each in self.api.of("nodes") if LABEL in labels_of(each)}
@@ -367,9 +386,11 @@ class Oracle:
                 statuses = old.get("status") or {}, new.get("status") or {}
                 self._check_status(key, *statuses, uid, nodes)
         self._note_decision(key)
-        if key.resource == "nodes":
-            for fleet, each in self.api.of(SERVICES):
-                self.bound[each["metadata"]["uid"]] |= self.nodes_of(fleet, each)
+        if key.resource in ("nodes", SERVICES):
+            for other, each in (*self.api.of(SERVICES), *self.api.of(MODELS)):
+                self.bound[each["metadata"]["uid"]] |= self.nodes_of(other, each)
+        if key.resource == MODELS and new is not None:
+            self.models.published(new)
         if key.resource == "configmaps" and old and new and owner_of(new):
             parts = slices.part_of(old), slices.part_of(new)
             self._check_entries(key, *parts, owner_of(new), set())
@@ -496,6 +517,7 @@ class Oracle:
             )
             for key, each in self.api.objects.items()
             if key.resource in ON_EDGES and node in self.nodes_of(key, each)
+            if (key.resource, key.name) != (MODELS, HOT_MODEL)
         }
 
     def check_converged(self, controller: Controller) -> None:
@@ -503,6 +525,31 @@ class Oracle:
         held, expected = controller.ledger.view.task_versions, self.expected(controller.node)
         if held != expected:
             self.fail("I1", f"{controller.name} holds {held}, and not {expected}")
+
+    def check_models(self, controllers: Iterable[Controller]) -> None:
+        """Each node has the newest content of the Models that its workers load hot, and says so."""
+        controllers = list(controllers)
+        models = dict(self.api.of(MODELS))
+        readers = {key: self.nodes_of(key, each) for key, each in models.items()}
+        for controller in controllers:
+            newest = {
+                TaskKey(f"{key.resource}/{key.namespace}/{key.name}"): (
+                    # What was decided for the node is the oracle of rollouts to check.
+                    controller.model_version()
+                    if key.name == HOT_MODEL
+                    else self.models.newest(models[key])
+                )
+                for key, nodes in readers.items()
+                if controller.node in nodes
+            }
+            if problem := self.models.problem_at_end(controller, newest):
+                self.fail("content", problem)
+        alive = {controller.node for controller in controllers}
+        for key, nodes in readers.items():
+            status = models[key].get("status") or {}
+            told = (status.get("nodes") or 0, status.get("readyNodes") or 0)
+            if told != (len(nodes), len(nodes & alive)):
+                self.fail("content", f"{key.name} says {told}, and {nodes} have its content")
 
     def check_children(self) -> None:
         living = {each["metadata"]["uid"] for each in self.api.objects.values()}
@@ -554,6 +601,8 @@ class Oracle:
         for key, object_ in list(self.api.objects.items()):
             if key.resource not in ON_EDGES or self.nodes_of(key, object_) != {node}:
                 continue
+            if key.resource == MODELS:
+                continue  # which says what its nodes have, and not whether they are in contact
             if ends_of(object_.get("status") or {}):
                 continue
             conditions = (object_.get("status") or {}).get("conditions") or ()
@@ -610,6 +659,12 @@ def nodes_of(key: Key, job: Object) -> set[str]:
         return {spec["nodeName"]}
     workers = [spec["edgeWorker"]] if key.resource == SERVICES else spec["trainingWorkers"]
     return {each["template"]["spec"]["nodeName"] for each in workers}
+
+
+def hot_model(service: Object) -> str:
+    """The Model whose versions the edge worker loads while it runs; "": none."""
+    model = service["spec"]["edgeWorker"]["model"]
+    return str(model["name"]) if model.get("hotUpdate") else ""
 
 
 def is_fleet(job: Object) -> bool:

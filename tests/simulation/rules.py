@@ -11,7 +11,9 @@ from edgeai.ids import Uid, WorkerName
 from localcontroller.ledger.attempts import ProcessMessage
 from tests.simulation.cloud import SimulatedManager
 from tests.simulation.cluster import NODES, SimulatedCluster
+from tests.simulation.content_disk import PLENTY
 from tests.simulation.edge import Controller
+from tests.simulation.models import HOT
 from tests.simulation.network import Connection
 from tests.simulation.oracle import EVIL, ROLLED_FLEET, SERVICES, WorkerId, owner_of
 
@@ -34,6 +36,7 @@ class Rules:
         self._random = cluster.world.random
         self._lives: dict[WorkerId, int] = {}
         self._sequence: dict[WorkerId, int] = {}
+        self._versions = 0
         self._evil = 0
         self._published = 1
         self._serves: dict[str, int] = {}  # node -> version that its worker of the rolled fleet has
@@ -81,6 +84,18 @@ class Rules:
         self._cluster.delete_job(name)
         self._cluster.create_job(name, self._random.choice(NODES))
 
+    def create_hot_job(self) -> None:
+        name, node = self._random.choice(JOBS), self._random.choice(NODES)
+        self._cluster.create_hot_job(name, node, self._random.choice(HOT))
+
+    def publish_model(self) -> None:
+        """A new version of a Model, or once more one of the last."""
+        self._versions += self._random.random() < 0.7
+        is_sealed = self._random.random() < 0.5
+        url = f"http://models/{'sealed' if is_sealed else 'open'}-{self._versions}"
+        digest = self._cluster.server.digest(url) if is_sealed else ""
+        self._cluster.publish_model(self._random.choice(HOT), url, digest)
+
     def create_fleet(self) -> None:
         self._cluster.create_fleet(self._random.choice(FLEETS))
 
@@ -98,8 +113,8 @@ class Rules:
         """A new version, or an earlier one again. One in three cannot be loaded."""
         self._published += 1
         number = self._random.choice((self._published,) * 4 + (1, self._published - 1))
-        spec = {"url": f"https://models.test/{number}", "sha256": f"{max(1, number):064x}"}
-        self._cluster.publish(spec)
+        url = f"https://models.test/{number}"
+        self._cluster.publish({"url": url, "sha256": self._cluster.server.digest(url)})
 
     def publish_twice(self) -> None:
         self.publish()
@@ -333,6 +348,41 @@ class Rules:
         self._later(30, lambda: self._cluster.start_controller(name))
         self._later(60, lambda: self._cluster.start_controller(name))
 
+    def load_model(self) -> None:
+        """A worker loads a version of a Model that its node has."""
+        controllers = self._cluster.controllers
+        controller = controllers[self._random.choice(sorted(controllers))]
+        if not controller.process.is_alive or controller.store is None:
+            return
+        records = sorted(controller.store._records.values(), key=lambda record: record.key)
+        if records:
+            record = self._random.choice(records)
+            digest = self._random.choice(record.versions).digest
+            oracle = self._cluster.oracle.models
+            said = functools.partial(oracle.loaded, controller, record.key, digest)
+            controller.load(record.key, digest, said)
+
+    def end_in_delivery(self) -> None:
+        """A node ends between two operations of its disk. A new version makes such operations."""
+        name = self._random.choice(sorted(self._cluster.controllers))
+        how = self._random.choice(("kill", "power"))
+        self._cluster.end_in_delivery(name, steps=self._random.randint(1, 30), how=how)
+        self.publish_model()
+        self._later(30, lambda: self._cluster.start_controller(name))
+        self._later(60, lambda: self._cluster.start_controller(name))
+
+    def fill_disk(self) -> None:
+        """The disk has no room for content for a while."""
+        disk = self._cluster.disks[self._random.choice(sorted(self._cluster.disks))].content
+        disk.free_bytes = self._random.choice((0, 10_000, 60_000))
+        self._later(40, lambda: setattr(disk, "free_bytes", PLENTY))
+
+    def cut_server(self) -> None:
+        """A node reaches no server of Models."""
+        node, is_cut = self._random.choice(NODES), self._cluster.server.is_cut
+        is_cut[node] = True
+        self._later(40, lambda: is_cut.update({node: False}))
+
     def lose_disk(self) -> None:
         self._stop_controller("lost")
 
@@ -563,3 +613,14 @@ WITH_ROLLOUTS: Final[Weights] = {
     Rules.pause_rollout: 1,
     Rules.report_models: 30,
 }
+OF_MODELS: Final[Weights] = {
+    Rules.create_job: 2,
+    Rules.create_hot_job: 15,
+    Rules.publish_model: 15,
+    Rules.load_model: 10,
+    Rules.end_in_delivery: 8,
+    Rules.fill_disk: 1,
+    Rules.cut_server: 2,
+    Rules.lose_disk: 1,
+}
+"""Beside the others, where the content of Models goes to nodes."""
