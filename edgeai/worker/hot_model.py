@@ -241,7 +241,7 @@ class HotModel:
             raise failure from error
         finally:
             self._loading = ""
-        self._source.load_ended(version)
+            self._source.load_ended()
         return estimator
 
     def _note_fault(self, text: str) -> None:

@@ -7,6 +7,7 @@ a worker that restarts fetches nothing twice. The processes of a pod may share t
 import contextlib
 import fcntl
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator
 from io import BufferedRandom
@@ -48,6 +49,7 @@ class LocalModel:
         self._path = f"{server.path}/v1/workers/{quote(worker, safe='')}/models/{quote(name)}"
         self._peer = HTTPPeer(server.address, max_response_bytes=MAX_PIECE_BYTES)
         self._directory = directory
+        self._mark = contextlib.ExitStack()  # of the load that goes on
 
     def versions(self, loaded: str = "") -> list[ModelVersion]:
         """The versions that the node has, newest first.
@@ -91,20 +93,23 @@ class LocalModel:
 
     def load_begins(self, version: ModelVersion) -> bool:
         """Returns: False: an earlier process ended in the middle of a load of this version"""
-        mark = self._load_mark(version)
-        with contextlib.suppress(OSError):
-            if mark.exists():
-                mark.unlink()  # one try for each process that starts: not each end is a fault
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            mark = (self._directory / version.digest / ".loading").open("a+b", buffering=0)
+            stack.enter_context(mark)
+            # A process holds the lock while it loads. Another one may load the same meanwhile.
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(mark.fileno()).st_size:
+                mark.truncate(0)  # one try for each process that starts: not each end is a fault
                 return False
-            mark.touch()
+            mark.write(b"1")
+            self._mark = stack.pop_all()
+            self._mark.callback(mark.truncate, 0)  # before it is closed
         return True
 
-    def load_ended(self, version: ModelVersion) -> None:
+    def load_ended(self) -> None:
+        """The load is over, well or not."""
         with contextlib.suppress(OSError):
-            self._load_mark(version).unlink()
-
-    def _load_mark(self, version: ModelVersion) -> Path:
-        return self._directory / version.digest / ".loading"
+            self._mark.close()
 
     def keep_only(self, digest: str) -> None:
         """Delete the files of all other versions. Raises: ContentError"""

@@ -96,7 +96,7 @@ class ModelHook:
         self._ledger = ledger
         self._store = store
         self._sources, self._threads = sources, threads
-        self._retry_s = timeouts.ledger_retry_s
+        self._answer_s, self._retry_s = timeouts.answer_s, timeouts.ledger_retry_s
         self._sleep = sleep
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._locks: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
@@ -209,8 +209,10 @@ class ModelHook:
         self, part: ContentPart, source: ContentSource, delivery: "Delivery"
     ) -> None:
         start = part.size if part.tag or delivery.spec.sha256 else 0
+        silence = asyncio.create_task(self._note_silence(delivery), name="silence of a server")
         try:
             async with source.download(start, part.tag) as download:
+                silence.cancel()
                 await self._receive(part, download, delivery)
         except RangeRefused:
             await self._on_disk(delivery, partial(part.begin, "", None))
@@ -218,6 +220,14 @@ class ModelHook:
                 raise
             async with source.download(0, "") as download:
                 await self._receive(part, download, delivery)
+        finally:
+            silence.cancel()
+
+    async def _note_silence(self, delivery: "Delivery") -> None:
+        await asyncio.sleep(self._answer_s)
+        delivery.is_asking = True
+        await self._report(delivery)
+        delivery.is_asking = False
 
     async def _receive(self, part: ContentPart, download: Download, delivery: "Delivery") -> None:
         delivery.check(download)
@@ -268,6 +278,7 @@ class Delivery:
         self.worker = WorkerName("")
         self.size = 0  # bytes that have come
         self.whole_size: int | None = None
+        self.is_asking = False  # the server does not answer
         self.is_whole_download = False  # the last download began at the first byte
         self.version: ContentVersion | None = None
         self.problem: SourceError | None = None
@@ -316,7 +327,9 @@ class Delivery:
     def message(self) -> ProcessMessage:
         """What the node reports."""
         version = self.version if self.problem is None else None
-        phase, details = ("ready", {"digest": version.digest}) if version else ("fetching", {})
+        phase, details = "asking" if self.is_asking else "fetching", {}
+        if version:
+            phase, details = "ready", {"digest": version.digest}
         numbers: dict[str, Number] = {"bytes": version.size if version else self.size}
         whole_size = version.size if version else self.whole_size
         if whole_size is not None:

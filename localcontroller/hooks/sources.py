@@ -54,6 +54,8 @@ class SourceTimeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     connect_s: float = 10.0
     """Limit for connecting to the server of a source."""
+    answer_s: float = 5.0
+    """Time without an answer after which a Model says so."""
     silence_s: float = 60.0
     """Longest time without a byte from the server. After this time the check has failed."""
     total_s: float = 3600.0

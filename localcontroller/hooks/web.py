@@ -144,8 +144,9 @@ async def _whole(response: aiohttp.ClientResponse, where: str) -> AsyncGenerator
 
 def _tag(response: aiohttp.ClientResponse) -> str:
     """What If-Range takes: a strong ETag, or the time of the last change."""
-    etag = response.headers.get("ETag", "")
-    return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
+    etag, modified = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
+    tag = etag if etag.startswith('"') and etag.isascii() else modified
+    return tag if tag.isascii() else ""  # other bytes would not go back as they came
 
 
 def _size(response: aiohttp.ClientResponse, start: int, where: str) -> int | None:

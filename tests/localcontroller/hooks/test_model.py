@@ -300,6 +300,45 @@ async def test_a_server_that_stalls_is_left(ledger: Ledger, store_dir: Path) -> 
         assert "in time" in await node.until_problem("Unavailable")
 
 
+async def test_a_server_that_does_not_answer_is_told(ledger: Ledger, store_dir: Path) -> None:
+    async def silent(request: web.Request) -> web.StreamResponse:
+        await server.released.wait()
+        return await FileServer(DATA)(request)
+
+    timeouts = SourceTimeouts(answer_s=0.1)
+    async with serving(silent) as server, fetching(ledger, store_dir, timeouts=timeouts) as node:
+        await node.hold(url=f"{server.url}/a")
+
+        async def is_told() -> bool:
+            report = await node.report()
+            assert report is not None
+            assert (report.phase, report.status) == ("asking", "running")
+            return True
+
+        await async_eventually("a word of the silence", is_told)
+        server.released.set()
+        await node.until_ready()
+
+
+@pytest.mark.parametrize(
+    "headers", ['ETag: "caf\u00e9"', 'ETag: "\udcff"\r\nLast-Modified: \udcff']
+)
+async def test_a_tag_that_is_no_text_is_not_used(
+    ledger: Ledger, store_dir: Path, headers: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(DATA)}\r\n{headers}\r\n\r\n"
+        writer.write(head.encode("utf-8", "surrogateescape") + DATA)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, fetching(ledger, store_dir) as node:
+        await node.hold(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a")
+        assert node.data(await node.until_ready()) == DATA
+
+
 async def test_redirects_without_end_are_a_problem(ledger: Ledger, store_dir: Path) -> None:
     async def around(_request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/a")

@@ -21,7 +21,7 @@ from edgeai.ids import TaskKey, Uid
 from edgeai.worker import JointInference, WorkerEnvironment
 from edgeai.worker.environment import Address, LCServer
 from edgeai.worker.hot_model import HotModel
-from edgeai.worker.local_model import ContentError, LocalModel
+from edgeai.worker.local_model import ContentError, LocalModel, ModelVersion
 from localcontroller.content import ContentStore, ContentVersion
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.workers.models import GRANT_PIECES, PIECE_BYTES
@@ -256,6 +256,7 @@ class NoObserver:
     def model_changed(self) -> None: ...
 
 
+NOBODY = LCServer(Address("127.0.0.1", 9), "/w/none")
 SAMPLES = np.zeros((2, 1), np.float32)
 
 
@@ -380,7 +381,7 @@ async def test_a_version_that_killed_a_process_is_passed_over_once(
     deadly = here.publish_answer(2, answer=2)
     mark = tmp_path / "pod" / deadly.digest / ".loading"  # as a process that was killed leaves it
     mark.parent.mkdir(parents=True)
-    mark.touch()
+    mark.write_bytes(b"1")
 
     def check(model: HotModel) -> None:
         assert model.predict(SAMPLES).version == 1
@@ -390,9 +391,38 @@ async def test_a_version_that_killed_a_process_is_passed_over_once(
 
     def check_again(model: HotModel) -> None:
         assert model.predict(SAMPLES).version == 2
-        assert not mark.exists()
+        assert mark.read_bytes() == b""
 
     await loading(ledger, here, tmp_path, check_again)
+
+
+@pytest.mark.parametrize("end", ["well", "badly"])
+async def test_two_processes_of_the_pod_load_a_version_at_the_same_time(
+    ledger: Ledger, here: Content, tmp_path: Path, end: str
+) -> None:
+    here.publish_answer(1, answer=1)
+    gate = tmp_path / "gate"
+    fault: dict[str, Any] = {} if end == "well" else {"fault": "no weights"}
+
+    def check(model: HotModel) -> None:
+        version = here.publish_answer(2, answer=2, gate=str(gate), **fault)
+        mark = tmp_path / "pod" / version.digest / ".loading"
+        with contextlib.closing(LocalModel(NOBODY, WORKER, "small", tmp_path / "pod")) as other:
+            if fault:
+                wait_for_fault(model, "no weights")
+            else:
+                eventually("the load", gate.with_suffix(".reached").exists)
+                assert mark.read_bytes() == b"1"
+            newest = ModelVersion(2, version.digest, version.size, version.name)
+            assert other.load_begins(newest), "the first process lives"
+            other.load_ended()
+        if not fault:
+            assert mark.read_bytes() == b"1", "the first process still loads"
+            gate.touch()
+            wait_for_version(model, 2)
+        assert mark.read_bytes() == b""
+
+    await loading(ledger, here, tmp_path, check)
 
 
 async def test_a_load_that_takes_long_is_told(

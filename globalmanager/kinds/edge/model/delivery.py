@@ -74,7 +74,8 @@ def _finding(missing: Mapping[NodeName, Mapping[str, Any]], ready: int) -> Findi
         if details_of(entry).get("problem"):
             message = f"node {node}: {entry.get('reason') or 'cannot get the content'}"
             return Finding(DELIVERED, Truth.FALSE, reason_of(entry), message)
-    first = next(iter(missing))
-    reason = "Fetching" if missing[first] else WAITING
-    message = f"{ready} of {ready + len(missing)} nodes have the content; node {first} has not"
+    first, entry = next(iter(missing.items()))
+    reason = "Fetching" if entry else WAITING
+    what = "waits for an answer of the server" if entry.get("phase") == "asking" else "has not"
+    message = f"{ready} of {ready + len(missing)} nodes have the content; node {first} {what}"
     return Finding(DELIVERED, Truth.FALSE, reason, message)

@@ -143,6 +143,11 @@ def test_the_status_follows_what_the_nodes_tell() -> None:
     tell(world, "edge1", generation="1")
     assert world.condition("Delivered")["reason"] == "Fetching"
     assert (world.status["readyNodes"], world.status["digest"]) == (1, DIGEST)
+    asking = report(worker="small-edge1", node="edge1", details={"generation": "1"})
+    body = msgspec.structs.replace(asking.body, phase="asking")
+    world.receive(msgspec.structs.replace(asking, body=body))
+    world.settle()
+    assert "edge1 waits for an answer of the server" in world.condition("Delivered")["message"]
     tell(world, "edge1", status="lost", reason="no such file", generation="1", problem="NotFound")
     delivered = world.condition("Delivered")
     assert (delivered["status"], delivered["reason"]) == ("False", "NotFound")
