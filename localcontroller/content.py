@@ -74,10 +74,16 @@ class ModelRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, versions=(newest, *needed))
 
     def with_newest(self, version: ContentVersion) -> "ModelRecord":
+        """With this version, and all before."""
         before = [other for other in self.versions if other.digest != version.digest]
+        return msgspec.structs.replace(self, versions=(version, *before))
+
+    def without_former(self) -> "ModelRecord":
+        """With the newest version, and one before."""
+        newest, *before = self.versions
         # Two broken versions in a row must not drive out the one that workers can load.
         before.sort(key=lambda other: other.digest != self.loaded)
-        return msgspec.structs.replace(self, versions=(version, *before[:1]))
+        return msgspec.structs.replace(self, versions=(newest, *before[:1]))
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -105,6 +111,7 @@ class ContentStore:
         try:
             self._records = {record.key: record for record in self._read_records()}
             self._delete_remains()
+            self._sync_directory()  # what a killed process has renamed counts from now on
         except FileNotFoundError:
             pass  # there is no content yet
         except OSError as error:
@@ -158,13 +165,13 @@ class ContentStore:
                 raise OSError(errno.EIO, "the content has gone")
             record = record.with_newest(version)
             # The record comes first: without its content it does not count, and content without a
-            # record is deleted.
+            # record is deleted. It has all versions: a kill must not take the newest of them away.
             self._write(record)
             if part is not None:
                 part.replace(self._path(version.digest))
                 self._path(version.digest).chmod(0o444)
                 self._sync_directory()
-            self._records[key] = record
+            self._records[key] = record.without_former()
             self._delete_unused()
 
     def loaded(self, key: TaskKey, digest: str) -> None:
@@ -276,7 +283,7 @@ class ContentStore:
             # bad disk.
             versions = tuple(filter(self._is_whole, record.versions))
             if versions:
-                yield msgspec.structs.replace(record, versions=versions)
+                yield msgspec.structs.replace(record, versions=versions).without_former()
 
     def _is_whole(self, version: ContentVersion) -> bool:
         return _size(self._directory / version.digest) == version.size

@@ -9,13 +9,14 @@ takes too long for the event loop, and storage that is gone may block for ever.
 import asyncio
 import contextlib
 import posixpath
+import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 DIRECTORY: Final = "dir"
 FORMATS: Final = (*COUNTERS, DIRECTORY)
 ENDINGS: Final = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+IDLE_THREAD_S: Final = 10.0  # a thread without a call ends
 TURN_S: Final = 0.1  # longest work of one source on a thread before other sources get the thread
 
 
@@ -140,6 +142,8 @@ class SourceThreads:
         self._slots = asyncio.Semaphore(slots)
         self._timeouts = timeouts
         self._url_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URL
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)  # threads that wait for a call
 
     async def run(self, url: str, work: Callable[[], T]) -> T:
         """Run `work` on a thread. `work` goes on if the caller is cancelled. Returns: its result"""
@@ -150,13 +154,30 @@ class SourceThreads:
         outcome = asyncio.wrap_future(future)
         try:
             async with self._slots:
-                # No Executor: the process would wait at its end for the threads of an Executor.
-                args = (future, work)
-                threading.Thread(target=_run_work, args=args, name="source", daemon=True).start()
+                self._submit(future, work)
                 await asyncio.wait({outcome}, timeout=self._timeouts.slot_s)
             return await outcome
         finally:
             outcome.cancel()  # `work` that has not begun never begins, and the lock is released
+
+    def _submit(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        # No Executor: the process would wait at its end for the threads of an Executor. A download
+        # has thousands of calls, and to start a thread for each would block the event loop.
+        self._queue.put((future, work))
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._work, name="source", daemon=True).start()
+
+    def _work(self) -> None:
+        """Run calls on a thread of its own until none has come for a while."""
+        while True:
+            try:
+                call = self._queue.get(timeout=IDLE_THREAD_S)
+            except queue.Empty:
+                if self._idle.acquire(blocking=False):
+                    return
+            else:
+                _run_work(*call)
+                self._idle.release()
 
     async def in_turns(self, url: str, work: Generator[None, None, T]) -> T:
         """Run the generator `work` in turns of TURN_S. Returns: what `work` returns.

@@ -61,6 +61,23 @@ def test_two_broken_versions_leave_the_one_that_a_worker_has_loaded(
     assert generations(store) == [4, 3]
 
 
+def test_a_kill_before_new_content_has_its_name_takes_no_version_away(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    good = publish(store, 1, b"good")
+    store.loaded(key(), good.digest)
+    publish(store, 2, b"second")
+    before = {file.name: file.read_bytes() for file in sizes(tmp_path)}
+    publish(store, 3, b"third")
+    (record,) = tmp_path.glob("*.model")
+    before[record.name] = record.read_bytes()  # it is written before the content has its name
+    (tmp_path / "killed").mkdir()
+    for name, data in before.items():
+        (tmp_path / "killed" / name).write_bytes(data)
+    assert generations(store) == [3, 1]
+    assert generations(ContentStore(tmp_path / "killed", max_bytes=2000)) == [2, 1]
+
+
 def test_room_is_made_of_versions_that_no_worker_needs(store: ContentStore) -> None:
     publish(store, 1, b"a" * 400)
     second = publish(store, 2, b"b" * 400)

@@ -57,6 +57,7 @@ def reference_of(cluster: SimulatedCluster) -> SimulatedCluster:
     """A cluster of the same nodes, with one replica, and the same jobs before anything is made."""
     world = VirtualTime(cluster.world.seed, first_id=cluster.world.unused_id())
     reference = SimulatedCluster(world, replicas=1, nodes=len(cluster.nodes))
+    reference.server.is_faulty = False
     for key in _jobs(reference):
         reference.api.forget(key)
     for key, job in _jobs(cluster).items():

@@ -8,8 +8,10 @@
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from common import wire
 from edgeai.ids import TaskKey
 from localcontroller.content import ContentStore, ModelRecord
 from tests.simulation.api import Api, Object
@@ -51,8 +53,9 @@ class ModelOracle:
 
     def loaded(self, controller: Controller, key: TaskKey, digest: str) -> None:
         """A worker was told that the node keeps what it has loaded."""
-        offers = self._offers.get(controller.name, {})
-        if key in offers:
+        offers, store = self._offers.get(controller.name, {}), controller.store
+        # One that is older than what another worker has loaded changes nothing.
+        if key in offers and store and store._records[key].loaded == digest:
             offers[key] = offers[key]._replace(loaded=digest)
 
     def problem(self, controller: Controller) -> str:
@@ -60,18 +63,21 @@ class ModelOracle:
         store = controller.store
         if store is None or not controller.process.is_alive:
             return ""
+        offers = self._offers.setdefault(controller.name, {})
+        held = controller.ledger.view.task_versions if controller.ledger else {}
+        for key in [key for key, offer in offers.items() if _uid(held, key) != offer.uid]:
+            del offers[key]  # the node must not hold the Model any more
         records = tuple(store._records.values())
         if records == self._seen.get(controller.name):
             return ""
         self._seen[controller.name] = records
-        offers = self._offers.setdefault(controller.name, {})
         for record in records:
             if problem := self._problem_of(store, record):
                 return f"{controller.name}: {problem}"
         now = {record.key: record for record in records}
         for key, before in list(offers.items()):
             if store._uids is not None and store._uids.get(key) != before.uid:
-                del offers[key]  # the node must not hold the Model any more
+                del offers[key]  # it has not held the Model in between
             elif problem := _regression(before, now.get(key)):
                 return f"{controller.name}: {key} {problem}"
         for key, record in now.items():
@@ -117,6 +123,10 @@ class ModelOracle:
         files = {file.name for file in controller.disk.content.directory.iterdir()}
         others = {name for name in files - wanted if not name.endswith(".model")}
         return f"{controller.name} has {sorted(others)}, which no Model needs" if others else ""
+
+
+def _uid(held: Mapping[TaskKey, wire.TaskVersion], key: TaskKey) -> str:
+    return held[key].uid if key in held else ""
 
 
 def _regression(before: _Offer, record: ModelRecord | None) -> str:

@@ -24,9 +24,10 @@ def delivery(observed: Observed) -> tuple[list[Finding], dict[str, Any]]:
     workers = {node: worker_name(observed, node) for node in sorted(observed.readers)}
     current = status.status_of(observed)
     entries = worker_entries(current)
-    # Entries of nodes that read the Model no more would take the room of others.
+    # Entries of nodes that read the Model no more go only to leave room for others. A plan may know
+    # less than the API of who reads the Model, and no node tells twice what was written.
     former = dict.fromkeys(entries.keys() - workers.values())
-    fields = {"workers": former} if former else {}
+    fields = {"workers": former} if former and len(entries) > MAX_NODES // 2 else {}
     if observed.spec is None or not workers:
         stale = dict.fromkeys(current.keys() & {"digest", "nodes", "readyNodes"})
         return [], {**stale, **fields}

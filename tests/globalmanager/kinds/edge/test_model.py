@@ -179,9 +179,17 @@ def test_former_nodes_give_their_room_to_new_ones() -> None:
     tell(world, "new", generation="1", digest=DIGEST)
     assert world.condition("Delivered")["status"] == "True"
     assert world.plan() == Plan()
+    assert world.status["workers"].keys() == {"small-new"}
+
+
+def test_a_plan_that_does_not_know_yet_who_reads_takes_no_report_away() -> None:
+    world = read_model("edge0")
+    tell(world, "edge0", generation="1", digest=DIGEST)
     world.readers = {}
-    assert "workers" not in {k for k, v in world.settle().status.items() if v}
+    assert not world.settle().status.keys() & {"nodes", "readyNodes", "digest"}
     assert world.plan() == Plan()
+    world.readers = {NodeName("edge0"): None}
+    assert world.settle().condition("Delivered")["status"] == "True"
 
 
 def test_a_node_with_other_content_than_the_spec_names_is_not_ready() -> None:
