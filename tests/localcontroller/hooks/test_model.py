@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.localcontroller.full_disk import fill_disk
 from tests.localcontroller.hooks.model_world import (
     UID,
     FileServer,
+    ModelNode,
     content,
     fetching,
     key,
@@ -28,7 +30,7 @@ from tests.localcontroller.hooks.model_world import (
     sizes,
     whole_part,
 )
-from tests.localcontroller.hooks.server import serving
+from tests.localcontroller.hooks.server import Server, serving
 from tests.localcontroller.hooks.test_bucket import keys as bucket_keys
 from tests.support.waiting import async_eventually
 
@@ -38,6 +40,18 @@ DATA = content(300_000)
 @pytest.fixture
 def store_dir(tmp_path: Path) -> Path:
     return tmp_path / "content"
+
+
+@contextlib.asynccontextmanager
+async def delivered(
+    ledger: Ledger, store_dir: Path
+) -> AsyncIterator[tuple[ModelNode, Server, FileServer]]:
+    """A node that has the first version of the Model, and the server of the Model."""
+    files = FileServer(DATA)
+    async with serving(files) as server, fetching(ledger, store_dir) as node:
+        await node.hold(url=f"{server.url}/a")
+        await node.until_ready()
+        yield node, server, files
 
 
 # ---- fetched, verified, told --------------------------------------------------------------------
@@ -66,10 +80,7 @@ async def test_content_is_stored_once_by_its_digest(
 async def test_a_digest_alone_gives_no_content_of_another_tenant(
     ledger: Ledger, store_dir: Path
 ) -> None:
-    files = FileServer(DATA)
-    async with serving(files) as server, fetching(ledger, store_dir) as node:
-        await node.hold(url=f"{server.url}/a")
-        await node.until_ready()
+    async with delivered(ledger, store_dir) as (node, server, files):
         files.data = b"I only know the digest"
         await node.hold(
             name="thief", namespace="other", uid="uid-t", url=f"{server.url}/b", sha256=sha256(DATA)
@@ -127,10 +138,8 @@ async def test_content_goes_with_the_last_model_that_has_it(
 async def test_another_digest_is_a_problem_and_the_version_before_stays(
     ledger: Ledger, store_dir: Path
 ) -> None:
-    files = FileServer(DATA)
-    async with serving(files) as server, fetching(ledger, store_dir) as node:
-        await node.hold(url=f"{server.url}/a")
-        before = await node.until_ready()
+    async with delivered(ledger, store_dir) as (node, server, files):
+        (before,) = node.store.versions(key())
         files.data = content(1000, seed=1)
         await node.hold(url=f"{server.url}/a", sha256=sha256(DATA[:-1]), version=2)
         message = await node.until_problem("WrongDigest")
@@ -388,9 +397,8 @@ async def test_a_wrong_url_tells_no_password(ledger: Ledger, store_dir: Path) ->
 async def test_a_wrong_edit_keeps_the_version_before(
     ledger: Ledger, store_dir: Path, spec: dict[str, str], reason: str
 ) -> None:
-    async with serving(FileServer(DATA)) as server, fetching(ledger, store_dir) as node:
-        await node.hold(url=f"{server.url}/a")
-        before = await node.until_ready()
+    async with delivered(ledger, store_dir) as (node, _, _):
+        (before,) = node.store.versions(key())
         await node.hold(version=2, **spec)
         await node.until_problem(reason)
         assert node.store.versions(key()) == (before,)
@@ -576,9 +584,7 @@ async def test_content_that_has_gone_from_the_disk_comes_again(
 
 
 async def test_a_bad_disk_does_not_end_the_hook(ledger: Ledger, store_dir: Path) -> None:
-    async with serving(FileServer(DATA)) as server, fetching(ledger, store_dir) as node:
-        await node.hold(url=f"{server.url}/a")
-        await node.until_ready()
+    async with delivered(ledger, store_dir) as (node, server, _):
         (record,) = (file for file in sizes(store_dir) if file.suffix == ".model")
         await asyncio.to_thread(record.unlink)
         await asyncio.to_thread(record.mkdir)
@@ -631,10 +637,7 @@ async def test_what_is_here_stays_in_use_without_the_cloud_and_the_server(
 async def test_a_model_of_the_same_name_that_was_made_again_has_no_old_content(
     ledger: Ledger, store_dir: Path
 ) -> None:
-    files = FileServer(DATA)
-    async with serving(files) as server, fetching(ledger, store_dir) as node:
-        await node.hold(url=f"{server.url}/a")
-        await node.until_ready()
+    async with delivered(ledger, store_dir) as (node, server, files):
         files.data, files.etag = content(10, seed=5), '"new"'
         await node.hold(url=f"{server.url}/a", uid="another")
 

@@ -260,6 +260,14 @@ NOBODY = LCServer(Address("127.0.0.1", 9), "/w/none")
 SAMPLES = np.zeros((2, 1), np.float32)
 
 
+def begin_load(here: Content, tmp_path: Path) -> tuple[ContentVersion, Path]:
+    """Let the worker begin to load version 2. Returns: the version, and the gate it waits for"""
+    gate = tmp_path / "gate"
+    version = here.publish_answer(2, answer=2, gate=str(gate))
+    eventually("the load", gate.with_suffix(".reached").exists)
+    return version, gate
+
+
 def wait_for_fault(model: HotModel, text: str) -> None:
     eventually(text, lambda: text in model.facts.get("modelFault", ""))
 
@@ -272,11 +280,9 @@ async def test_every_batch_has_answers_of_one_version_while_it_changes(
     ledger: Ledger, here: Content, tmp_path: Path
 ) -> None:
     here.publish_answer(1, answer=1)
-    gate = tmp_path / "gate"
 
     def check(model: HotModel) -> None:
-        here.publish_answer(2, answer=2, gate=str(gate))
-        eventually("the load", gate.with_suffix(".reached").exists)
+        _, gate = begin_load(here, tmp_path)
         for _ in range(100):  # while the load takes its time
             assert model.predict(SAMPLES)[:2] == ([1, 1], 1)
         gate.touch()
@@ -396,31 +402,35 @@ async def test_a_version_that_killed_a_process_is_passed_over_once(
     await loading(ledger, here, tmp_path, check_again)
 
 
-@pytest.mark.parametrize("end", ["well", "badly"])
 async def test_two_processes_of_the_pod_load_a_version_at_the_same_time(
-    ledger: Ledger, here: Content, tmp_path: Path, end: str
+    ledger: Ledger, here: Content, tmp_path: Path
 ) -> None:
     here.publish_answer(1, answer=1)
-    gate = tmp_path / "gate"
-    fault: dict[str, Any] = {} if end == "well" else {"fault": "no weights"}
 
     def check(model: HotModel) -> None:
-        version = here.publish_answer(2, answer=2, gate=str(gate), **fault)
+        version, gate = begin_load(here, tmp_path)
         mark = tmp_path / "pod" / version.digest / ".loading"
         with contextlib.closing(LocalModel(NOBODY, WORKER, "small", tmp_path / "pod")) as other:
-            if fault:
-                wait_for_fault(model, "no weights")
-            else:
-                eventually("the load", gate.with_suffix(".reached").exists)
-                assert mark.read_bytes() == b"1"
             newest = ModelVersion(2, version.digest, version.size, version.name)
             assert other.load_begins(newest), "the first process lives"
             other.load_ended()
-        if not fault:
-            assert mark.read_bytes() == b"1", "the first process still loads"
-            gate.touch()
-            wait_for_version(model, 2)
+        assert mark.read_bytes() == b"1", "the first process still loads"
+        gate.touch()
+        wait_for_version(model, 2)
         assert mark.read_bytes() == b""
+
+    await loading(ledger, here, tmp_path, check)
+
+
+async def test_a_load_that_fails_leaves_no_mark_of_a_process_that_died(
+    ledger: Ledger, here: Content, tmp_path: Path
+) -> None:
+    here.publish_answer(1, answer=1)
+
+    def check(model: HotModel) -> None:
+        version = here.publish_answer(2, fault="no weights")
+        wait_for_fault(model, "no weights")
+        assert (tmp_path / "pod" / version.digest / ".loading").read_bytes() == b""
 
     await loading(ledger, here, tmp_path, check)
 
@@ -429,11 +439,9 @@ async def test_a_load_that_takes_long_is_told(
     ledger: Ledger, here: Content, tmp_path: Path
 ) -> None:
     here.publish_answer(1, answer=1)
-    gate = tmp_path / "gate"
 
     def check(model: HotModel) -> None:
-        here.publish_answer(2, answer=2, gate=str(gate))
-        eventually("the load", gate.with_suffix(".reached").exists)
+        _, gate = begin_load(here, tmp_path)
         assert model.facts["modelLoading"].startswith("version 2 since 2")
         gate.touch()
         wait_for_version(model, 2)
