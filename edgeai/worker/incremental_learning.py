@@ -290,7 +290,7 @@ class ModelFile:
     def load_begins(self, version: ModelVersion) -> bool:
         return True
 
-    def load_ended(self, version: ModelVersion) -> None:
+    def load_ended(self) -> None:
         """Nothing to note: a worker that starts again begins with what the file names."""
 
     def keep_only(self, digest: str) -> None:

@@ -28,7 +28,7 @@ from tests.simulation.network import Network
 from tests.simulation.world import Process, VirtualTime
 
 Rows = dict[str, list[Any]]
-MODEL_KEY: Final = "models.edgeai.io/default/hot"
+MODEL_KEY: Final = TaskKey("models.edgeai.io/default/hot")
 TABLES: Final = ("meta", "tasks", "grants", "workers", "processes")
 MAX_BYTES: Final = 4 * 1024 * 1024
 
