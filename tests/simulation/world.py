@@ -21,6 +21,7 @@ from common.clock import Clock
 
 T = TypeVar("T")
 
+TIMER_S: Final = 1e-9
 MAX_CALLBACKS: Final = 50_000  # of one turn of a process; more of them are an endless loop
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LOG_LINES: Final = 300
@@ -97,7 +98,8 @@ class VirtualTime(Clock):
         heapq.heappush(self._events, (when, next(self._numbers), None, event))
 
     def at_timer(self, process: "Process", handle: asyncio.TimerHandle) -> None:
-        when = max(handle.when(), self.now)
+        # Later than asked for, as in reality: a sum of seconds may be rounded to less than it is.
+        when = max(handle.when(), self.now) + TIMER_S
         heapq.heappush(self._events, (when, next(self._numbers), process, handle))
 
     def next_event_s(self) -> float:
