@@ -177,24 +177,32 @@ class ModelHook:
             delivery.problem = None
             await self._report(delivery)
         async with share:
-            name, content = delivery.key, delivery.content
-            part = await self._on_disk(delivery, partial(self._store.open_part, name, content))
+            opened = contextlib.ExitStack()
             try:
+                part = await self._on_disk(delivery, partial(self._open_part, delivery, opened))
                 return await self._fill(part, delivery)
-            except NoSpace:
-                # Two parts that wait for each other's space would wait for ever.
-                await self._on_disk(delivery, part.discard)
-                raise
             finally:
-                await self._on_disk(delivery, part.close)
+                # Also a part that a thread opens while this is cancelled.
+                await self._on_disk(delivery, opened.close)
+
+    def _open_part(self, delivery: "Delivery", opened: contextlib.ExitStack) -> ContentPart:
+        """Runs on a thread. Args: opened: gets the part"""
+        part = self._store.open_part(delivery.key, delivery.content)
+        opened.callback(part.close)
+        return part
 
     async def _fill(self, part: ContentPart, delivery: "Delivery") -> ContentVersion:
         """Raises: SourceError, NoSpace, OSError"""
         expected = delivery.spec.sha256
         # A kill may have come between the last byte and the end.
         if part.size != part.whole_size and part.digest != expected:
-            async with self._sources.opened(delivery.request) as source:
-                await self._download(part, source, delivery)
+            try:
+                async with self._sources.opened(delivery.request) as source:
+                    await self._download(part, source, delivery)
+            except NoSpace:
+                # Two parts that wait for each other's space would wait for ever.
+                await self._on_disk(delivery, part.discard)
+                raise
         if expected and part.digest != expected:
             await self._on_disk(delivery, part.discard)
             text = f"spec.sha256: the content has the digest {part.digest}"

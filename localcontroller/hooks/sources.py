@@ -177,6 +177,7 @@ class SourceThreads:
                     return
             else:
                 _run_work(*call)
+                del call  # with its result
                 self._idle.release()
 
     async def in_turns(self, url: str, work: Generator[None, None, T]) -> T:

@@ -58,6 +58,7 @@ def reference_of(cluster: SimulatedCluster) -> SimulatedCluster:
     world = VirtualTime(cluster.world.seed, first_id=cluster.world.unused_id())
     reference = SimulatedCluster(world, replicas=1, nodes=len(cluster.nodes))
     reference.server.is_faulty = False
+    reference.oracle.models.learn(cluster.oracle.models)
     for key in _jobs(reference):
         reference.api.forget(key)
     for key, job in _jobs(cluster).items():

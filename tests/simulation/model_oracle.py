@@ -46,6 +46,11 @@ class ModelOracle:
         published = self._published.setdefault(metadata["uid"], {})
         published[metadata["generation"]] = self._server.digest(url)
 
+    def learn(self, other: "ModelOracle") -> None:
+        """What another API has had counts here, too: a rollout may return to it."""
+        for uid, versions in other._published.items():
+            self._published.setdefault(uid, {}).update(versions)
+
     def forget(self, name: str) -> None:
         """The controller gets a new disk."""
         self._offers.pop(name, None)
