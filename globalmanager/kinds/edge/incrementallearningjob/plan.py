@@ -151,7 +151,7 @@ def _watching(observed: Observed) -> Finding:
     """Without numbers: a message with them would be another write for each new sample."""
     spec: IncrementalLearningJobSpec = observed.spec
     name, trigger = spec.dataset.name, spec.train_spec.trigger
-    if refs.dataset_samples(observed, name) is None:
+    if types.samples(observed, spec) is None:
         text = f"Dataset {name} has no number of samples: see its condition Counted"
         return Finding(LEARNING, Truth.FALSE, "NotCounted", text)
     condition = triggers.shown(trigger.condition) if trigger.condition else "new samples"

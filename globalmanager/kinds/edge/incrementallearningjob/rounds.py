@@ -82,7 +82,7 @@ def _adapted(observed: Observed, spec: IncrementalLearningJobSpec, state: State)
     if state.current is not None:  # what the spec says now counts from the next round on
         return state
     url = refs.dataset_source(observed, spec.dataset.name, env="").url
-    count = refs.dataset_samples(observed, spec.dataset.name)
+    count = types.samples(observed, spec)
     if progress.url != url:
         empty = Progress(url=url, hard=_hard(observed))
         kept = {"initial": progress.initial, "models": progress.models}
@@ -108,7 +108,7 @@ def _watch(
     observed: Observed, spec: IncrementalLearningJobSpec, state: State, now: datetime
 ) -> Step:
     trigger = spec.train_spec.trigger
-    count = refs.dataset_samples(observed, spec.dataset.name) or 0
+    count = types.samples(observed, spec) or 0
     closed_s = triggers.closed_s(trigger.timer, now)
     # Whatever the trigger compares, a round needs new samples.
     if count <= state.progress.triggered or closed_s > 0:

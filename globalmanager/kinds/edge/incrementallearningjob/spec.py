@@ -13,7 +13,7 @@ from edgeai.api.incrementallearningjob import (
 )
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec, shown
-from edgeai.api.status import mapping
+from edgeai.api.status import Truth, condition_of, mapping
 from edgeai.api.workers import WorkerForm
 from edgeai.ids import WorkerName
 from globalmanager.contract import Job, Observed
@@ -94,6 +94,18 @@ def models(spec: IncrementalLearningJobSpec) -> Iterator[tuple[str, str]]:
     yield spec.deploy_spec.model.name, "spec.deploySpec.model.name"
     if spec.eval_spec.initial_eval_model:
         yield spec.eval_spec.initial_eval_model.name, "spec.evalSpec.initialEvalModel.name"
+
+
+def samples(observed: Observed, spec: IncrementalLearningJobSpec) -> int | None:
+    """The number of samples in the Dataset as its spec now is; None: not known."""
+    ref = refs.dataset_ref(observed.type, observed.ref.namespace, spec.dataset.name)
+    dataset = observed.references.get(ref, {"metadata": {}})
+    counted, generation = condition_of(dataset, "Counted"), dataset["metadata"].get("generation")
+    # After an edit of its url, the number is that of the former data until the node has counted.
+    is_current = counted.get("observedGeneration") == generation
+    if generation is not None and not (is_current and counted.get("status") == Truth.TRUE):
+        return None
+    return refs.dataset_samples(observed, spec.dataset.name)
 
 
 def model_format(observed: Observed, name: str) -> str:

@@ -310,3 +310,18 @@ def test_metrics_can_fall_after_a_node_has_lost_its_ledger() -> None:
     for each in (before, after):
         world.receive(each)
     assert world.settle().status["last"]["reason"] == "NotDeployed"
+
+
+@pytest.mark.parametrize(
+    ("generation", "status", "begins"), [(2, "True", True), (1, "True", False), (2, "False", False)]
+)
+def test_a_round_waits_for_a_count_of_the_dataset_as_it_is(
+    generation: int, status: str, begins: bool
+) -> None:
+    world = incremental_job()
+    dataset = world.other("Dataset", "data")
+    dataset["metadata"]["generation"] = 2
+    counted_ = {"type": "Counted", "status": status, "observedGeneration": generation}
+    dataset["status"]["conditions"] = [counted_]
+    assert bool(pods(world.settle())) == begins
+    assert (condition(world)["reason"] == "NotCounted") != begins
