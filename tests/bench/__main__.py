@@ -1,8 +1,8 @@
 """`make bench`: measure, and print one JSON object.
 
     python -m tests.bench [local] [cluster] [console] [federated] [worker-http] [manager-memory]
-        [edge-memory] [edge-node] [elastic] [large-fleet] [relay] [traces] [hostile] [churn]
-        [training] [scale]
+        [edge-memory] [edge-node] [elastic] [large-fleet] [relay] [delivery] [traces]
+        [hostile] [churn] [training] [scale]
 
 Without a name, all but `churn`, `training` and `scale`, which take 18, about 10 and about 12
 minutes.
@@ -19,6 +19,7 @@ from tests.bench import (
     churn,
     cluster,
     console,
+    delivery,
     edge_memory,
     edge_node,
     elastic,
@@ -37,7 +38,7 @@ from tests.cluster.binaries import Unavailable
 
 USUAL = (
     *(local, cluster, console, federated, worker_http, manager_memory, edge_memory, edge_node),
-    *(elastic, large_fleet, relay, traces, hostile),
+    *(elastic, large_fleet, relay, delivery, traces, hostile),
 )
 SECTIONS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module
