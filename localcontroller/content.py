@@ -74,9 +74,12 @@ class ModelRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, versions=(newest, *needed))
 
     def with_newest(self, version: ContentVersion) -> "ModelRecord":
-        """With this version, and all before."""
-        before = [other for other in self.versions if other.digest != version.digest]
-        return msgspec.structs.replace(self, versions=(version, *before))
+        """With this version, and all before it. Content that returns takes the place of what came
+        after it: that was taken back, and no worker may fall back on it.
+        """
+        digests = [other.digest for other in self.versions]
+        begin = digests.index(version.digest) + 1 if version.digest in digests else 0
+        return msgspec.structs.replace(self, versions=(version, *self.versions[begin:]))
 
     def without_former(self) -> "ModelRecord":
         """With the newest version, and one before."""

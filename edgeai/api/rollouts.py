@@ -125,8 +125,6 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """Number of them that could show whether the version is good: in contact, and serving."""
     crashing: Int32 = 0
     """Number of them whose worker crashed again and again already."""
-    is_overruled: bool = False
-    """Whether a person has let the version go on after it had failed."""
     message: str = ""
     """Why the version was stopped, with the figures."""
 

@@ -78,6 +78,19 @@ def test_a_kill_before_new_content_has_its_name_takes_no_version_away(
     assert generations(ContentStore(tmp_path / "killed", max_bytes=2000)) == [2, 1]
 
 
+def test_content_that_returns_takes_the_place_of_what_came_after_it(store: ContentStore) -> None:
+    """What was taken back is nothing to fall back on."""
+    store.loaded(key(), publish(store, 1, b"good").digest)
+    bad = publish(store, 2, b"bad")
+    store.loaded(key(), bad.digest)
+    publish(store, 3, b"good")
+    assert generations(store) == [3]
+    assert store.size(bad.digest, "default") is None
+    publish(store, 4, b"next")
+    publish(store, 5, b"next")  # the same again takes nothing away
+    assert generations(store) == [5, 3]
+
+
 def test_room_is_made_of_versions_that_no_worker_needs(store: ContentStore) -> None:
     publish(store, 1, b"a" * 400)
     second = publish(store, 2, b"b" * 400)

@@ -143,7 +143,8 @@ class SimulatedCluster:
     def set_phase(self, pod: Key, phase: str) -> None:
         """What the kubelet of the pod's node writes."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        self.api.handle("PATCH", path, {}, {"status": {"phase": phase}})
+        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+        self.api.handle("PATCH", path, {}, {"status": {"phase": phase, "conditions": [ready]}})
 
     # ---- processes ------------------------------------------------------------------------------
 

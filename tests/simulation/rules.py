@@ -130,7 +130,15 @@ class Rules:
         self._later(30, lambda: self._cluster.edit_rollout(paused=False))
 
     def report_models(self) -> None:
-        """All workers of the rolled fleet report."""
+        """All workers of the rolled fleet run, and report."""
+        for pod, each in list(self._cluster.api.of("pods")):
+            has_begun = (each.get("status") or {}).get("phase") in (
+                "Running",
+                "Succeeded",
+                "Failed",
+            )
+            if pod.name.startswith(ROLLED_FLEET) and not has_begun:
+                self._cluster.set_phase(pod, "Running")
         for controller in self._cluster.controllers.values():
             for uid, worker in list(controller.granted()) if controller.process.is_alive else ():
                 if worker.startswith(ROLLED_FLEET):

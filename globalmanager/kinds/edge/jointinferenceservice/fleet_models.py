@@ -1,5 +1,6 @@
 """What the workers of a fleet report of the Model that they load hot, from the slices."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -65,6 +66,7 @@ class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What a worker reports of its model, as its entry in a slice has it."""
 
     node: str = ""
+    status: str = "running"
     details: ModelDetails = ModelDetails()
     task_info: VersionCounts = VersionCounts()
 
@@ -111,27 +113,27 @@ def members(
                 labels_of(nodes[node]) if has_labels else {},
                 contact is not None and contact.connected,
                 # The pod of a node that is silent for Kubernetes may serve.
-                worker in (READY, SILENT),
+                worker in (READY, SILENT) and report.status == "running",
                 serves,
                 details.fails if details.model_fault else 0,
-                worker == FAILED and _crashes(fleet.pods.get(node, {}), now),
+                _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
                 counts.by_metric() if 0 < serves == number == counts.version else _NO_SAMPLES,
             )
         )
     return found
 
 
-def _crashes(pod: Object, now: datetime) -> bool:
+def _crashes_in_s(pod: Object, now: datetime) -> float:
     waits = (mapping(mapping(one.get("state")).get("waiting")) for one in container_states(pod))
-    is_in_loop = any(one.get("reason") == "CrashLoopBackOff" for one in waits)
-    since = condition_of(pod, "Ready").get("lastTransitionTime")
-    return is_in_loop and left_s(since, CRASHING_S, now) <= 0
+    if not any(one.get("reason") == "CrashLoopBackOff" for one in waits):
+        return math.inf
+    return left_s(condition_of(pod, "Ready").get("lastTransitionTime"), CRASHING_S, now)
 
 
 def counted(reports: Reports, fleet: Fleet) -> list[dict[str, Any]]:
     """How many workers of the fleet serve with which version."""
-    known = (reports[node].details for node in fleet.nodes if node in reports)
-    numbers = Counter(details.model_version for details in known)
+    present = (reports[node] for node in fleet.nodes if node in reports)
+    numbers = Counter(one.details.model_version for one in present if one.status == "running")
     del numbers[0]
     most = sorted(numbers.most_common(_MAX_VERSIONS))
     return [{"version": number, "nodes": count} for number, count in most]

@@ -65,7 +65,8 @@ class Contents:
 
     def __init__(self, observed: Observed, model: ObjectRef | None) -> None:
         spec: JointInferenceServiceSpec | None = observed.spec
-        state = stored(observed)
+        # A service that is no fleet any more has no rollout.
+        state = stored(observed) if spec is None or spec.edge_worker.per_node else None
         self._nodes = observed.nodes
         self._model = model
         self._waves = Waves(spec.rollout if spec else None, state) if state else None
@@ -81,9 +82,13 @@ class Contents:
         return self._shared.setdefault(content, {self._model: content})
 
 
-def advanced(observed: Observed, fleet: Fleet, reports: Reports, now: datetime) -> Progress:
-    """The next decision about the rollout, from the accepted spec."""
+def advanced(observed: Observed, fleet: Fleet | None, reports: Reports, now: datetime) -> Progress:
+    """The next decision about the rollout, from the accepted spec. A service that is no fleet any
+    more keeps no decision.
+    """
     spec: JointInferenceServiceSpec = observed.spec
+    if fleet is None:
+        return Progress({FIELD: None}) if FIELD in status.status_of(observed) else NO_PROGRESS
     before = stored(observed)
     if spec.rollout is None and before is None:
         return NO_PROGRESS

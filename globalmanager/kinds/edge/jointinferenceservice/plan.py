@@ -87,7 +87,7 @@ def _conclude(
     edge_nodes = nodes(observed) if fleet is None else fleets.nodes_of(fleet)
     reports = fleet_models.reports_of(observed) if fleet and _is_hot(observed) else {}
     rollout = model_rollout.NO_PROGRESS
-    if fleet is not None and observed.spec is not None:
+    if observed.spec is not None:
         rollout = model_rollout.advanced(observed, fleet, reports, now)
     view, sums = fleets.with_sums(observed)
     if fleet is not None:

@@ -7,7 +7,8 @@ and a GlobalManager that is killed at any moment goes on with the same decision.
 The state names no nodes. Each node has a place, a number that depends on its name and the version,
 and the state has the last place that gets the version. A node that comes has its place already. The
 last place only grows, so a node never goes back unless the version is taken back. Who takes it back
-gives the former content a new number: the version of an assignment never falls.
+gives the former content a new number: the version of an assignment never falls. A wave has so many
+nodes of all, and not of those in contact: the others get the version when they are back.
 
 A wave ends when its nodes have shown that they serve: nine in ten of those that could when it
 began. A node that was out of contact, or did not serve, does not hold it; a node that has lost
@@ -16,6 +17,7 @@ contact since does. Pure: the only clock is `now`.
 
 import math
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -35,6 +37,10 @@ _SHARE_OF_FAILURES: Final = 10
 SLOW_S: Final = 600.0
 """A node that has not got the version after this time holds its wave no more."""
 _MAX_NAMED: Final = 3
+_MAX_TIMES: Final = 2
+_MAX_MORE: Final = 10
+"""Where the nodes before are out of contact, a wave becomes so many times larger and so many nodes
+more, and no larger: those nodes get the version when they are back."""
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -55,11 +61,15 @@ class Member(NamedTuple):
     """Number of the version that its worker answers with, as it last said; 0: none."""
     fails: int = 0
     """Number of the version that its worker cannot load; 0: none."""
-    crashes: bool = False
-    """Whether its worker ends again and again, and has for a while."""
+    crashes_in_s: float = math.inf
+    """Seconds until its worker has ended again and again for a while; 0 or less: it has."""
     counts: Mapping[str, int] = {}
     """Samples that its process has answered with version `serves`, by the guard's metrics, and
     "seen" for all of them."""
+
+    @property
+    def crashes(self) -> bool:
+        return self.crashes_in_s <= 0
 
 
 class Decision(NamedTuple):
@@ -138,8 +148,9 @@ def decide(
         name = _name(state)
         state = _returned(state, f"{name} is in spec.rollout.rejected")
     is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
-    # Nodes out of contact show nothing, and get nothing before they are back.
-    if not is_under_way or (members and not any(one.is_connected for one in members)):
+    # Nodes out of contact show nothing, and get nothing before they are back. A fleet without a
+    # node, perhaps for a moment, has shown nothing either.
+    if not is_under_way or not any(one.is_connected for one in members):
         return Decision(state)
     return _UnderWay(rollout, state, members, now).decision()
 
@@ -223,19 +234,24 @@ class _UnderWay:
         self._waves = Waves(rollout, state)
         self._number = state.version.number
         self._reached = [one for one in members if self._waves.reach(one.node, one.labels)]
-        serving = [one for one in self._reached if one.serves == self._number]
-        # A worker that ends again and again after its load was connected, or is again.
-        self._serving = [one for one in serving if one.is_connected and not one.crashes]
-        self._unloadable = [one for one in self._reached if one.fails == self._number]
-        self._crashing = [one for one in serving if one.crashes]
+        self._answering = [one for one in self._reached if one.serves == self._number]
+        # A worker that has ended since it answered with the version serves no more.
+        self._serving = [one for one in self._answering if one.is_connected and one.is_able]
         # Nodes that have left since count as nodes that could have served.
         left = max(0, state.nodes - len(self._reached))
         self._expected = max(0, state.expected - left)
 
     def decision(self) -> Decision:
+        decision = self._next()
+        # No event tells that a worker has crashed for long enough.
+        waits_s = [one.crashes_in_s for one in self._reached if 0 < one.crashes_in_s < math.inf]
+        check_in_s = min([*waits_s, decision.check_in_s or math.inf])
+        return decision._replace(check_in_s=check_in_s if check_in_s < math.inf else None)
+
+    def _next(self) -> Decision:
         rollout, state = self._rollout, self._state
         # Before the first wave nothing can have failed.
-        is_judged = state.wave and state.phase is Phase.PROGRESSING and not state.is_overruled
+        is_judged = state.wave and state.phase is Phase.PROGRESSING
         message = self._failure() if is_judged else ""
         if message and rollout.on_failure == "rollback":
             return Decision(_returned(state, message))
@@ -257,12 +273,15 @@ class _UnderWay:
         rollout, state = self._rollout, self._state
         is_labelled = bool(_selector(self._waves.all[: state.wave][-1]))
         # All nodes that could have shown something have left: others take their place.
-        if not self._expected and not is_labelled and self._members:
-            again = self._advanced(state.wave).state
-            if again and again.expected:
-                return Decision(again)
+        if not self._expected and not is_labelled:
+            again = self._advanced(state.wave)
+            if again.progress or (again.state and again.state.expected):
+                return again
         waits_s = self._wait_s()
         if not self._is_served():
+            # A worker that starts again and again must serve for the whole pause at last.
+            if any(one.is_connected and not one.is_able for one in self._answering):
+                state = msgspec.structs.replace(state, done_time=None)
             return Decision(state, waits_s, self._text())
         if state.done_time is None:
             state = msgspec.structs.replace(state, done_time=rfc3339(self._now))
@@ -302,64 +321,70 @@ class _UnderWay:
         state = self._state
         wave = f"wave {state.wave} of {len(self._waves.all)}"
         text = f"{wave}: {len(self._serving)} of {len(self._reached)} nodes serve {_name(state)}"
-        lost = sum(one.serves == self._number and not one.is_connected for one in self._reached)
-        return f"{text}; {lost} have lost contact since they got it" if lost else text
+        lost = sum(not one.is_connected for one in self._answering)
+        text += f"; {lost} have lost contact since they got it" if lost else ""
+        served = {one.node for one in self._serving}
+        missing = [one.node for one in self._reached if one.is_connected and one.node not in served]
+        return f"{text}; not {_named(missing)}" if missing else text
 
     def _advanced(self, wave: int) -> Decision:
         """The state at the beginning of a wave, or after the last one."""
         state, waves = self._state, self._waves.all
         if wave > len(waves):
             return Decision(_completed(state))
-        reach = max(state.reach, *map(self._last_place, waves[:wave]))
+        place = self._last_place(waves[:wave])
+        if place is None:
+            return Decision(state, None, f"{_name(state)}: wave {wave} waits for nodes in contact")
         state = msgspec.structs.replace(
             state,
             phase=Phase.PROGRESSING,
             wave=wave,
-            reach=reach,
+            reach=max(state.reach, place),
             wave_time=rfc3339(self._now),
             done_time=None,
-            is_overruled=state.is_overruled or state.phase is Phase.PAUSED,
             message="",
         )
         reachable = Waves(self._rollout, state)
         reached = [one for one in self._members if reachable.reach(one.node, one.labels)]
+        # Who crashes in the waves so far may do so with this version.
+        before = frozenset(one.node for one in self._reached)
         state = msgspec.structs.replace(
             state,
             nodes=len(reached),
             expected=len(_witnesses(reached)),
-            crashing=sum(one.crashes for one in reached),
+            crashing=state.crashing + sum(one.crashes for one in reached if one.node not in before),
         )
         return Decision(state, SLOW_S, "")
 
-    def _last_place(self, wave: str) -> int:
-        """The last place that gets the version with this wave; -1 for none."""
-        if wave == _ALL:
+    def _last_place(self, waves: Sequence[str]) -> int | None:
+        """The last place that gets the version with these waves; -1 for none; None while the nodes
+        in contact are so far behind it that the waves would be much larger than they should.
+        """
+        if _ALL in waves:
             return _LAST_PLACE
-        if "=" in wave:
+        places = sorted(place_of(one.node, self._state.version) for one in self._members)
+        size = max((_size(wave, len(places)) for wave in waves), default=0)
+        if not size:
             return -1
-        version = self._state.version
-        witnesses = sorted(place_of(one.node, version) for one in _witnesses(self._members))
-        # At least one of them, because the others would show nothing. A number counts only those.
-        first = witnesses[:1]
-        if wave.endswith("%"):
-            places = sorted(place_of(one.node, version) for one in self._members)
-            share = math.ceil(len(places) * int(wave[:-1]) / 100)
-            return max(places[share - 1 : share] + first, default=-1)
-        number = int(wave)
-        return max(witnesses[number - 1 : number] or witnesses[-1:], default=-1)
+        # At least one node that can show something.
+        first = min(place_of(one.node, self._state.version) for one in _witnesses(self._members))
+        if bisect_left(places, first) > _MAX_TIMES * size + _MAX_MORE:
+            return None
+        return max(places[:size][-1], first)
 
     # ---- failures -------------------------------------------------------------------------------
 
     def _failure(self) -> str:
         """Why the version must be stopped, with the figures; "": nothing says so."""
         # Workers that crashed before the wave crash with any version.
-        crashing = self._crashing[: max(0, len(self._crashing) - self._state.crashing)]
-        failed = sorted({one.node for one in (*self._unloadable, *crashing)})
-        expected = max(1, self._expected)
+        more = sum(one.crashes for one in self._reached) - self._state.crashing
+        crashing = [one for one in self._answering if one.crashes][: max(0, more)]
+        unloadable = [one for one in self._reached if one.fails == self._number]
+        failed = sorted({one.node for one in (*unloadable, *crashing)})
+        # Nodes that have come into contact since the wave began could serve as well.
+        expected = max(1, self._expected, len(self._serving) + len(failed))
         if len(failed) * _SHARE_OF_FAILURES > expected:
-            more = " …" if len(failed) > _MAX_NAMED else ""
-            names = ", ".join(failed[:_MAX_NAMED]) + more
-            text = f"{len(failed)} of the {expected} nodes that should serve it: {names}"
+            text = f"{len(failed)} of the {expected} nodes that should serve it: {_named(failed)}"
             return f"{_name(self._state)} cannot be loaded or crashes on {text}"
         return self._guard_failure(self._rollout.guard) if self._rollout.guard else ""
 
@@ -377,8 +402,18 @@ class _UnderWay:
         """Of the processes that answer with the version, since each of them has loaded it. A
         process that starts again begins at zero, with all its counts.
         """
-        serving = (one for one in self._reached if one.serves == self._number)
-        return sum(one.counts.get(metric, 0) for one in serving)
+        return sum(one.counts.get(metric, 0) for one in self._answering)
+
+
+def _named(nodes: Sequence[NodeName]) -> str:
+    return ", ".join(nodes[:_MAX_NAMED]) + (" …" if len(nodes) > _MAX_NAMED else "")
+
+
+def _size(wave: str, nodes: int) -> int:
+    """How many nodes a wave has; 0 for a wave by labels."""
+    if "=" in wave:
+        return 0
+    return math.ceil(nodes * int(wave[:-1]) / 100) if wave.endswith("%") else int(wave)
 
 
 def _witnesses(members: Collection[Member]) -> list[Member]:

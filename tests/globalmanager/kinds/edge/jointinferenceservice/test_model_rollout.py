@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from common.wire import WorkerStatus
 from edgeai.api import slices
 from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
 from edgeai.ids import NodeName
@@ -17,6 +18,7 @@ from tests.globalmanager.kinds.edge.jointinferenceservice.test_fleet import (
     seen,
     serving,
 )
+from tests.globalmanager.kinds.edge.samples import joint_inference_spec
 from tests.support.world import NOW, World, at, job, merged, patch_of, report
 
 NODES = ("edge0", "edge1", "edge2")
@@ -31,6 +33,7 @@ class HotFleet:
         self.model = World(MODEL, job("small", self.content(1), uid="model-small"))
         self.service = serving(fleet(*NODES, model={"name": "small", "hotUpdate": True}))
         self.away: set[str] = set()
+        self.worker_status: WorkerStatus = "running"  # of the next reports
         self.second = 0.0
         self.edit()
         for node in NODES:
@@ -74,7 +77,8 @@ class HotFleet:
         self.service._others[ref] = self.model.object
 
     def report(self, node: str, details: dict[str, str], **counts: int) -> None:
-        one = report(worker=f"digits-node-{node}", node=node, details=details, counts=counts)
+        worker, status = f"digits-node-{node}", self.worker_status
+        one = report(worker=worker, node=node, status=status, details=details, counts=counts)
         ref = ObjectRef(CONFIG_MAPS, "default", slices.slice_name("digits", one.worker))
         part = slices.part_of(self.service.children[ref])
         patch = patch_of(self.service.kind.fold(part), one)
@@ -217,6 +221,51 @@ def test_a_worker_that_ends_again_and_again_is_a_failure_after_a_while(
     hot.service.pods_become("Running", f"digits-node-{canary}", **crash_loop(rfc3339(NOW)))
     seen(hot.service).step(at(after_s))
     assert hot.condition()[1] == reason
+
+
+def test_a_worker_whose_crash_loop_starts_it_again_and_again_is_a_failure() -> None:
+    hot = HotFleet(pauseS=100_000).publish(2)
+    (canary,) = (n for n, one in hot.assignments().items() if one.version == 2)
+    pod, second = f"digits-node-{canary}", hot.second
+    runs = {"name": "worker", "state": {"running": {}}}
+    for back_off_s in (10, 20, 40, 80):
+        hot.service.pods_become("Running", pod, **crash_loop(rfc3339(at(second))))
+        seen(hot.service).step(at(second))
+        due_s = hot.service.plan(at(second)).requeue_after_s
+        assert hot.condition()[1] == "Progressing"
+        if due_s is not None and due_s < back_off_s:  # the engine plans again
+            seen(hot.service).step(at(second + due_s))
+        second += back_off_s
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(at(second))}
+        hot.service.pods_become("Running", pod, containerStatuses=[runs], conditions=[ready])
+        seen(hot.service).step(at(second))
+        second += 5
+    assert hot.condition()[1] == "RolledBack"
+
+
+@pytest.mark.parametrize("status", ["lost", "failed"])
+def test_a_worker_that_its_node_does_not_hear_does_not_serve(status: WorkerStatus) -> None:
+    hot = HotFleet(promote="auto", waves=["1"], pauseS=60)
+    hot.away = set(NODES)
+    hot.publish(2)
+    hot.worker_status = status
+    for _ in range(10):
+        for node, one in hot.assignments().items():
+            if one.version == 2:
+                hot.report(node, {"modelVersion": "2"})
+        hot.settle()
+    assert hot.urls() == urls(1, 1, 2)
+    assert hot.service.status["fleet"]["versions"] == [{"version": 1, "nodes": 2}]
+
+
+def test_a_service_that_is_no_fleet_any_more_has_no_rollout() -> None:
+    hot = HotFleet().publish(2)
+    edge = {"nodeName": "edge0", "model": {"name": "small", "hotUpdate": True}}
+    hot.service.change(joint_inference_spec(edge=edge))
+    hot.away = set(NODES)
+    assert hot.settle().urls() == urls(2)
+    assert "rollout" not in hot.service.status
+    assert hot.publish(3).urls() == urls(3)
 
 
 def test_removing_the_rollout_lets_every_node_have_the_newest() -> None:

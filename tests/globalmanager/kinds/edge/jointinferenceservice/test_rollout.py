@@ -1,5 +1,6 @@
 """A rollout in waves: when a wave begins, what stops a version, and who gets which version."""
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -60,9 +61,9 @@ class Field:
 
     def step(self) -> float | None:
         members = list(self.nodes.values())
-        decision = decide(self.rollout, self.state, self.newest, members, at(self.second))
-        self.state = decision.state
-        return decision.check_in_s
+        self.decision = decide(self.rollout, self.state, self.newest, members, at(self.second))
+        self.state = self.decision.state
+        return self.decision.check_in_s
 
     def serve(self) -> None:
         """What a node has never goes back a version: its LocalController refuses that."""
@@ -215,6 +216,36 @@ def test_without_a_rollout_every_version_goes_out_at_once() -> None:
     assert {member.serves for member in field.nodes.values()} == {field.known.version.number}
 
 
+@pytest.mark.parametrize(
+    ("wave", "in_contact", "most"),
+    [("1", 1, 12), ("1", 100, 12), ("10%", 1, 210), ("100", 10, 210), ("100", 900, 210)],
+)
+def test_a_wave_keeps_its_size_while_most_nodes_are_out_of_contact(
+    wave: str, in_contact: int, most: int
+) -> None:
+    """They get the version when they are back, before it has shown anything."""
+    for generation in range(2, 12):
+        field = Field(1000, waves=[wave], promote="manual")
+        away = list(field.nodes)[in_contact:]
+        field.change(*away, is_connected=False).publish(generation)
+        field.change(*away, is_connected=True).settle()
+        assert 1 <= len(field.with_version(generation)) <= most
+
+
+@pytest.mark.parametrize("promoted", [0, 1, 2])
+def test_a_wave_waits_until_nodes_of_its_size_are_in_contact(promoted: int) -> None:
+    field = Field(100, waves=["1", "2"], promote="manual")
+    *away, last = field.first(2, 100)
+    field.change(*away, is_connected=False).publish(2)
+    if promoted:
+        field.edit(promoted=Promotion(version=2, wave=promoted))
+    assert field.summary == (Phase.PROGRESSING, 0, 0)
+    assert field.decision.progress.endswith("waits for nodes in contact")
+    field.change(*away[:20], is_connected=True).settle()
+    assert field.summary == (Phase.PROGRESSING, max(1, promoted), max(1, promoted))
+    assert last not in field.with_version(2)
+
+
 # ---- nodes out of contact, nodes that break -----------------------------------------------------
 
 
@@ -267,11 +298,11 @@ def test_a_wave_goes_on_without_one_in_ten_of_its_nodes(lost: int, wave: int) ->
 def test_broken_nodes_of_before_neither_hold_a_wave_nor_count_as_failures() -> None:
     field = Field(waves=["50%"])
     old = [node for number, node in enumerate(field.nodes) if number % 2]
-    field.change(*old, is_able=False, crashes=True).publish(2)
+    field.change(*old, is_able=False, crashes_in_s=0).publish(2)
     assert field.phase is Phase.COMPLETE
     # They load the new version, and crash as before.
     field = Field(waves=["50%"])
-    field.change(*field.first(2, 4), is_able=False, crashes=True).publish(2)
+    field.change(*field.first(2, 4), is_able=False, crashes_in_s=0).publish(2)
     field.change(*field.first(2, 4), serves=2).settle()
     assert field.phase is Phase.COMPLETE
 
@@ -304,11 +335,13 @@ def test_a_passing_fault_of_the_first_node_takes_nothing_back(reason: str) -> No
     field.change(canary, is_able=False, serves=serves)
     field.step()
     assert field.phase is Phase.PROGRESSING
-    field.change(canary, is_able=True).wait(60)
+    field.change(canary, is_able=True).settle().wait(60)
     assert field.summary[1] == 2
 
 
-@pytest.mark.parametrize("fault", [{"fails": 2}, {"crashes": True, "is_able": False, "serves": 2}])
+@pytest.mark.parametrize(
+    "fault", [{"fails": 2}, {"crashes_in_s": 0, "is_able": False, "serves": 2}]
+)
 @pytest.mark.parametrize(("failed", "phase"), [(1, Phase.PROGRESSING), (2, Phase.ROLLED_BACK)])
 def test_a_version_that_more_than_a_tenth_of_the_nodes_cannot_serve_has_failed(
     failed: int, phase: Phase, fault: dict[str, Any]
@@ -352,7 +385,7 @@ def test_a_node_that_was_away_during_a_rollback_returns_to_the_version_before() 
 def test_broken_and_lost_nodes_hold_up_no_rollback() -> None:
     field = Field(promote="manual", waves=["50%"], guard=GUARD).publish(2)
     first = field.first(2, 8)
-    field.change(*first[:3], is_connected=False).change(*first[3:5], is_able=False, crashes=True)
+    field.change(*first[:3], is_connected=False).change(*first[3:5], is_able=False, crashes_in_s=0)
     field.count(20, 19, *first[5:])
     assert field.phase is Phase.ROLLED_BACK
 
@@ -364,7 +397,7 @@ def test_when_all_nodes_of_a_wave_leave_others_take_their_place() -> None:
     assert field.settle().summary == (Phase.PROGRESSING, 1, 1)
     assert field.wait(1000).summary == (Phase.PROGRESSING, 1, 1)  # without a sample
     field.nodes.clear()
-    assert field.settle().phase is Phase.COMPLETE
+    assert field.settle().phase is Phase.PROGRESSING
 
 
 def test_a_fleet_that_shrinks_is_not_held_by_the_nodes_that_have_gone() -> None:
@@ -386,6 +419,79 @@ def test_a_node_that_loses_the_label_of_its_wave_keeps_the_version() -> None:
     assert field.nodes[NodeName("edge3")].serves == 2
     field.change("edge3", labels={}).settle()
     assert field.nodes[NodeName("edge3")].serves == 2
+
+
+@pytest.mark.parametrize("moment", ["before it is published", "in its first wave"])
+def test_a_fleet_without_a_node_for_a_moment_shows_nothing(moment: str) -> None:
+    field = Field(guard=GUARD)
+    if moment == "in its first wave":
+        field.publish(2)
+    nodes, field.nodes = field.nodes, {}
+    field.publish(2)
+    assert field.phase is Phase.PROGRESSING
+    field.nodes = nodes
+    assert field.settle().summary == (Phase.PROGRESSING, 1, 1)
+
+
+@pytest.mark.parametrize("fault", [{"is_able": False}, {"is_able": False, "crashes_in_s": 30}])
+def test_workers_that_do_not_run_do_not_serve(fault: dict[str, Any]) -> None:
+    """A version that hangs or ends its workers stays in its wave."""
+    field = Field(waves=["1", "50%"], pause_s=60).publish(2)
+    field.change(*field.with_version(2), **fault).wait(60)
+    assert field.wait(10 * SLOW_S).summary == (Phase.PROGRESSING, 1, 1)
+    (canary,) = field.first(2)
+    assert field.decision.progress == f"wave 1 of 3: 0 of 1 nodes serve version 2; not {canary}"
+
+
+def test_a_worker_that_starts_again_and_again_does_not_serve_for_the_pause() -> None:
+    field = Field(waves=["1", "50%"], pause_s=60).publish(2)
+    (canary,) = field.first(2)
+    for back_off_s in (10, 20, 40):
+        field.change(canary, is_able=False, crashes_in_s=60).settle()
+        field.wait(back_off_s).change(canary, is_able=True, crashes_in_s=math.inf).settle()
+        field.wait(5)
+    assert field.summary == (Phase.PROGRESSING, 1, 1)
+    assert field.wait(60).summary[1] == 2
+
+
+def test_the_next_decision_is_due_when_a_worker_has_crashed_for_long_enough() -> None:
+    field = Field(pause_s=100_000).publish(2)
+    field.change(*field.first(2), is_able=False, crashes_in_s=42)
+    field.step()
+    assert field.decision.check_in_s == 42
+
+
+@pytest.mark.parametrize("broken", [1, 3])
+def test_broken_nodes_of_before_hide_no_crash_with_the_version(broken: int) -> None:
+    field = Field(promote="manual")
+    *old, canary = field.first(2, broken + 1)
+    field.change(*old, is_able=False, crashes_in_s=0).publish(2)
+    assert field.phase is Phase.PROGRESSING
+    field.change(canary, is_able=False, crashes_in_s=0)
+    assert field.settle().phase is Phase.ROLLED_BACK
+    assert field.known.message.endswith(f"on 1 of the 1 nodes that should serve it: {canary}")
+
+
+def test_crashes_of_each_wave_add_up() -> None:
+    field = Field(100, waves=["10", "20"], promote="manual").publish(2)
+    first = field.first(2, 20)
+    field.change(first[0], is_able=False, crashes_in_s=0)
+    field.edit(promoted=Promotion(version=2, wave=2))
+    assert field.phase is Phase.PROGRESSING
+    field.change(first[10], is_able=False, crashes_in_s=0).settle()
+    assert field.summary[0] is Phase.PROGRESSING
+    field.change(first[11], is_able=False, crashes_in_s=0).settle()
+    assert field.known.phase is Phase.ROLLED_BACK
+
+
+def test_nodes_that_come_into_contact_after_a_wave_has_begun_count_among_those_that_serve() -> None:
+    field = Field(100, waves=["hall=north"], promote="manual")
+    field.change(*field.nodes, labels={"hall": "north"})
+    away = list(field.nodes)[10:]
+    field.change(*away, is_connected=False).publish(2).change(*away, is_connected=True).settle()
+    field.change(*away[:9], serves=1, fails=2).settle()
+    assert field.phase is Phase.PROGRESSING
+    assert field.change(*away[:12], serves=1, fails=2).settle().phase is Phase.ROLLED_BACK
 
 
 # ---- the guard ----------------------------------------------------------------------------------
@@ -435,8 +541,18 @@ def test_on_failure_pause_nothing_more_goes_out_and_a_person_decides() -> None:
     assert field.summary == (Phase.PAUSED, 1, 5)
     assert field.count(1000, 0).wait(1000).summary == (Phase.PAUSED, 1, 5)
     field.edit(promoted=Promotion(version=2, wave=2)).count(1000, 999)
-    assert field.summary[:2] == (Phase.PROGRESSING, 2)  # whatever the guard says
+    assert field.summary == (Phase.PAUSED, 2, 20)  # a wave that a person begins is judged, too
     assert field.edit(rejected=2).phase is Phase.ROLLED_BACK
+
+
+def test_what_a_person_promotes_after_a_failure_is_judged_again() -> None:
+    waves = ["1", "2", "3", "4"]
+    field = Field(100, guard=GUARD, on_failure="pause", waves=waves).publish(2).count(20, 20)
+    field.edit(promoted=Promotion(version=2, wave=2))
+    for _ in range(6):
+        field.count(20, 20).wait(100)
+    assert field.summary == (Phase.PAUSED, 2, 2)
+    assert field.edit(promoted=Promotion(version=2, wave=6)).phase is Phase.COMPLETE
 
 
 # ---- what a person does -------------------------------------------------------------------------
@@ -529,7 +645,7 @@ def _moves(field: Field, chance: random.Random) -> list[Callable[[], Any]]:
     rejected = chance.choice([0, 0, newest])
     return [
         lambda: field.change(node, is_connected=chance.random() < 0.7),
-        lambda: field.change(node, is_able=chance.random() < 0.7, crashes=False),
+        lambda: field.change(node, is_able=chance.random() < 0.7, crashes_in_s=math.inf),
         lambda: field.count(chance.randrange(20), 0),
         lambda: field.wait(chance.randrange(400)),
         field.serve,
