@@ -115,6 +115,8 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     reach: Int32 = -1
     """Each node has a place from 0 to 2147483647 that depends on its name and the version. The
     nodes up to this place get the version."""
+    labels: Annotated[list[str], msgspec.Meta(max_length=20)] = []
+    """The waves by labels that have begun. The nodes with these labels get the version."""
     wave_time: Time | None = None
     """When the wave began."""
     done_time: Time | None = None

@@ -4,11 +4,18 @@ So a Model gets to the nodes of the services that use it, however these find the
 """
 
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from edgeai.api.resources import ObjectRef
 from edgeai.api.rollouts import ModelVersion
 from edgeai.ids import NodeName
 from globalmanager.contract import Assignment
+
+
+def _order(content: ModelVersion) -> tuple[Any, ...]:
+    return content.number, msgspec.structs.astuple(content)
 
 
 class Readers:
@@ -21,7 +28,8 @@ class Readers:
 
     def nodes(self, input_: ObjectRef) -> Mapping[NodeName, ModelVersion | None]:
         """Where several jobs of a node read the input, the newest content of theirs counts: the
-        version of an assignment never falls.
+        version of an assignment never falls. Every replica chooses the same, also of two contents
+        with one number.
         """
         first, *others = self._nodes.get(input_, {}).values() or [{}]
         if not others:
@@ -30,8 +38,7 @@ class Readers:
         for job in others:
             for node, content in job.items():
                 before = nodes.get(node, content)
-                is_newer = content and before and content.number > before.number
-                nodes[node] = content if is_newer or content is None else before
+                nodes[node] = max(before, content, key=_order) if before and content else None
         return nodes
 
     def set(self, job: ObjectRef, by_node: Mapping[NodeName, Assignment]) -> list[ObjectRef]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from common.wire import AssignmentBody
 from edgeai.api.resources import ObjectRef, ResourceType
+from edgeai.api.rollouts import ModelVersion
 from edgeai.ids import NodeName, TaskKey, Uid
 from globalmanager.contract import Assignment, Observed, Plan
 from globalmanager.engine.readers import Readers
@@ -50,6 +51,20 @@ def test_two_jobs_on_one_node_read_one_model_until_both_have_gone() -> None:
     assert readers.nodes(model("m")).keys() == {"n2"}
     assert readers.set(service("b"), {}) == [model("m")]
     assert not readers.nodes(model("m"))
+
+
+def test_two_contents_with_one_number_are_one_on_every_replica() -> None:
+    one, other = (ModelVersion(1, url, number=6) for url in ("one", "other"))
+    contents = []
+    for order in ((one, other), (other, one)):
+        readers = Readers()
+        for name, content in zip("ab", order, strict=True):
+            assignment = msgspec.structs.replace(
+                on(n1="m")[NodeName("n1")], inputs={model("m"): content}
+            )
+            readers.set(service(name), {NodeName("n1"): assignment})
+        contents.append(readers.nodes(model("m"))[NodeName("n1")])
+    assert contents[0] == contents[1]
 
 
 @given(

@@ -14,7 +14,7 @@ from edgeai.api.jointinferenceservice import Phase
 from edgeai.api.objects import labels_of
 from edgeai.api.pod_state import container_states
 from edgeai.api.resources import CONFIG_MAPS, Object
-from edgeai.api.rollouts import Rollout, RolloutStatus
+from edgeai.api.rollouts import ModelVersion, Rollout, RolloutStatus
 from edgeai.api.status import Finding, Truth, condition_of, left_s, mapping
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.jointinferenceservice.fleet import FAILED, READY, SILENT, Fleet
@@ -25,15 +25,27 @@ CRASHING_S: Final = 60.0
 """A worker crashes when Kubernetes has waited for so long to start it again, some four crashes."""
 _FAULT: Final = re.compile(r"version ([0-9]{1,15}):")
 _MAX_VERSIONS: Final = 5
-Number = int | float
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_NO_SAMPLES: Final[Mapping[str, int]] = {}
 
 
 class ModelDetails(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Details in a report of a worker."""
 
-    model_version: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    model_version: Count = 0
     """Number of the version that answers; 0: none."""
+    model_digest: str = ""
     model_fault: str = ""
+
+    def serves(self, version: ModelVersion) -> int:
+        """Number of the version that answers. Other services that use the Model may give `version`
+        another number, and its number to other content; the digest is the same for all.
+        """
+        if not version.sha256 or not self.model_digest:
+            return self.model_version
+        if self.model_digest == version.sha256:
+            return version.number
+        return self.model_version if self.model_version != version.number else 0
 
     @property
     def fails(self) -> int:
@@ -45,21 +57,23 @@ class ModelDetails(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class VersionCounts(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Counts of a worker since its process has loaded the version."""
 
-    version: Number = 0
-    seen_of_version: Number = 0
-    hard_of_version: Number = 0
-    uploaded_of_version: Number = 0
-    answered_by_cloud_of_version: Number = 0
-    fallbacks_of_version: Number = 0
+    version: Count = 0
+    seen_of_version: Count = 0
+    hard_of_version: Count = 0
+    uploaded_of_version: Count = 0
+    answered_by_cloud_of_version: Count = 0
+    fallbacks_of_version: Count = 0
 
-    def by_metric(self) -> dict[str, int]:
-        return {
-            "seen": int(self.seen_of_version),
-            "hard": int(self.hard_of_version),
-            "uploaded": int(self.uploaded_of_version),
-            "answeredByCloud": int(self.answered_by_cloud_of_version),
-            "fallbacks": int(self.fallbacks_of_version),
+    def by_metric(self) -> Mapping[str, int]:
+        """Nothing where a part is greater than the whole."""
+        counts = {
+            "seen": self.seen_of_version,
+            "hard": self.hard_of_version,
+            "uploaded": self.uploaded_of_version,
+            "answeredByCloud": self.answered_by_cloud_of_version,
+            "fallbacks": self.fallbacks_of_version,
         }
+        return counts if max(counts.values()) == self.seen_of_version else _NO_SAMPLES
 
 
 class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -72,7 +86,6 @@ class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _NOTHING: Final = ModelReport()
-_NO_SAMPLES: Final[Mapping[str, int]] = {}
 # Details are texts.
 _DECODER: Final = msgspec.json.Decoder(ModelReport, strict=False)
 Reports = Mapping[str, ModelReport]
@@ -100,13 +113,14 @@ def members(
     """The nodes of the fleet, with what the rollout of the accepted spec needs of each."""
     contacts, nodes, states = observed.contacts, observed.nodes, fleet.states
     rollout: Rollout = observed.spec.rollout
-    number = state.version.number if rollout.guard else 0
-    has_labels = any("=" in wave for wave in rollout.waves)
+    version = state.version
+    has_labels = any("=" in wave for wave in (*rollout.waves, *state.labels))
     found = []
     for node in fleet.nodes:
         report, contact, worker = reports.get(node, _NOTHING), contacts.get(node), states[node]
         details, counts = report.details, report.task_info
-        serves = details.model_version
+        serves = details.serves(version)
+        is_counted = serves == version.number and details.model_version == counts.version
         found.append(
             Member(
                 node,
@@ -117,7 +131,7 @@ def members(
                 serves,
                 details.fails if details.model_fault else 0,
                 _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
-                counts.by_metric() if 0 < serves == number == counts.version else _NO_SAMPLES,
+                counts.by_metric() if is_counted else _NO_SAMPLES,
             )
         )
     return found

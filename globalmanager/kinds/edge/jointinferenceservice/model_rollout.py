@@ -69,7 +69,7 @@ class Contents:
         state = stored(observed) if spec is None or spec.edge_worker.per_node else None
         self._nodes = observed.nodes
         self._model = model
-        self._waves = Waves(spec.rollout if spec else None, state) if state else None
+        self._waves = Waves(state) if state else None
         self._shared: dict[ModelVersion | None, Mapping[ObjectRef, ModelVersion | None]] = {}
 
     def of(self, node: NodeName) -> Mapping[ObjectRef, ModelVersion | None]:
@@ -144,7 +144,6 @@ def _finding(decision: Decision, state: RolloutStatus, rollout: Rollout | None) 
             is_paused = rollout is not None and rollout.paused
             reason = "Paused" if is_paused else reason
             message = decision.progress or f"{name}: wave {state.wave} begins"
-            message += ": spec.rollout.paused" if is_paused else ""
     return Finding(ROLLED_OUT, _TRUTHS[state.phase], reason, message)
 
 

@@ -37,10 +37,13 @@ _SHARE_OF_FAILURES: Final = 10
 SLOW_S: Final = 600.0
 """A node that has not got the version after this time holds its wave no more."""
 _MAX_NAMED: Final = 3
+_MAX_TIMES_OF_MEDIAN: Final = 10
+_MAX_LABELS: Final = 20  # as many as spec.rollout.waves
 _MAX_TIMES: Final = 2
 _MAX_MORE: Final = 10
 """Where the nodes before are out of contact, a wave becomes so many times larger and so many nodes
 more, and no larger: those nodes get the version when they are back."""
+_WAITS_FOR_PROMOTION: Final = "waits for spec.rollout.promoted"
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -84,15 +87,12 @@ class Decision(NamedTuple):
 
 
 class Waves:
-    """Which nodes the waves of one rollout reach."""
+    """Which nodes the waves of a rollout have reached."""
 
-    def __init__(self, rollout: Rollout | None, state: RolloutStatus) -> None:
+    def __init__(self, state: RolloutStatus) -> None:
         self._state = state
-        self.all: Sequence[str] = rollout.waves if rollout else ()
-        if self.all[-1:] != [_ALL]:
-            self.all = [*self.all, _ALL]
-        selectors = map(_selector, self.all[: state.wave])
-        self._selectors = [selector for selector in selectors if selector]
+        # Those of the state: an edit of the waves takes no version from a node.
+        self._selectors = list(map(_selector, state.labels))
 
     def version_of(self, node: NodeName, labels: Mapping[str, str]) -> ModelVersion:
         """The version that a node should serve."""
@@ -150,8 +150,10 @@ def decide(
     is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
     # Nodes out of contact show nothing, and get nothing before they are back. A fleet without a
     # node, perhaps for a moment, has shown nothing either.
-    if not is_under_way or not any(one.is_connected for one in members):
+    if not is_under_way:
         return Decision(state)
+    if not any(one.is_connected for one in members):
+        return Decision(state, None, f"{_name(state)}: no node is in contact")
     return _UnderWay(rollout, state, members, now).decision()
 
 
@@ -166,8 +168,9 @@ def looks_at_nodes(
 
 
 def _is_new(state: RolloutStatus, newest: ModelVersion) -> bool:
+    # The cache of a new leader may have a Model that is older than the stored state.
     present = state.version
-    return (newest.model, newest.generation) != (present.model, present.generation)
+    return newest.model != present.model or newest.generation > present.generation
 
 
 def _with_newest(state: RolloutStatus, newest: ModelVersion) -> RolloutStatus:
@@ -231,9 +234,12 @@ class _UnderWay:
         self, rollout: Rollout, state: RolloutStatus, members: Collection[Member], now: datetime
     ) -> None:
         self._rollout, self._state, self._members, self._now = rollout, state, members, now
-        self._waves = Waves(rollout, state)
+        last = [_ALL] if rollout.waves[-1:] != [_ALL] else []
+        self._waves = [*rollout.waves, *last]
+        reached = Waves(state)
         self._number = state.version.number
-        self._reached = [one for one in members if self._waves.reach(one.node, one.labels)]
+        self._min_samples = rollout.guard.min_samples if rollout.guard else 1
+        self._reached = [one for one in members if reached.reach(one.node, one.labels)]
         self._answering = [one for one in self._reached if one.serves == self._number]
         # A worker that has ended since it answered with the version serves no more.
         self._serving = [one for one in self._answering if one.is_connected and one.is_able]
@@ -265,13 +271,13 @@ class _UnderWay:
         if max(allowed, first) > state.wave:
             return self._advanced(max(allowed, first))
         if state.wave == 0 or state.phase is Phase.PAUSED:
-            return Decision(state)
+            return Decision(state, None, f"{_name(state)}: held by spec.rollout.paused")
         return self._progress()
 
     def _progress(self) -> Decision:
         """Begin the next wave when nothing is in the way."""
         rollout, state = self._rollout, self._state
-        is_labelled = bool(_selector(self._waves.all[: state.wave][-1]))
+        is_labelled = bool(_selector(self._waves[: state.wave][-1]))
         # All nodes that could have shown something have left: others take their place.
         if not self._expected and not is_labelled:
             again = self._advanced(state.wave)
@@ -285,19 +291,22 @@ class _UnderWay:
             return Decision(state, waits_s, self._text())
         if state.done_time is None:
             state = msgspec.structs.replace(state, done_time=rfc3339(self._now))
-        pauses = [rollout.pause_s]
+        pause_s, guard = rollout.pause_s, rollout.guard
         # Where no node has the labels of the wave, or none of them is in contact, no sample comes.
-        if rollout.guard is not None and self._expected:
-            pauses.append(rollout.guard.window_s)
-            if self._samples("seen") < rollout.guard.min_samples:
-                return Decision(state, waits_s, self._text())
-        pause_s = left_s(state.done_time, max(pauses), self._now)
-        if pause_s > 0:
-            return Decision(state, pause_s, self._text())
-        is_last = state.wave >= len(self._waves.all)
+        if guard is not None and any(one.is_connected for one in self._reached):
+            pause_s = max(pause_s, guard.window_s)
+            if self._samples("seen") < guard.min_samples:
+                text = f"{self._text()}; waits for {guard.min_samples} samples"
+                return Decision(state, waits_s, text)
+        left = left_s(state.done_time, pause_s, self._now)
+        if left > 0:
+            since = f"{pause_s} s from {state.done_time}"
+            return Decision(state, left, f"{self._text()}; waits {since}")
+        is_last = state.wave >= len(self._waves)
         # The last wave has nothing to promote: its end is the end of the rollout.
         if rollout.paused or (rollout.promote == "manual" and not is_last):
-            return Decision(state, None, self._text())
+            reason = "held by spec.rollout.paused" if rollout.paused else _WAITS_FOR_PROMOTION
+            return Decision(state, None, f"{self._text()}; {reason}")
         return self._advanced(state.wave + 1)
 
     def _wait_s(self) -> float | None:
@@ -319,7 +328,7 @@ class _UnderWay:
 
     def _text(self) -> str:
         state = self._state
-        wave = f"wave {state.wave} of {len(self._waves.all)}"
+        wave = f"wave {state.wave} of {len(self._waves)}"
         text = f"{wave}: {len(self._serving)} of {len(self._reached)} nodes serve {_name(state)}"
         lost = sum(not one.is_connected for one in self._answering)
         text += f"; {lost} have lost contact since they got it" if lost else ""
@@ -329,22 +338,24 @@ class _UnderWay:
 
     def _advanced(self, wave: int) -> Decision:
         """The state at the beginning of a wave, or after the last one."""
-        state, waves = self._state, self._waves.all
+        state, waves = self._state, self._waves
         if wave > len(waves):
             return Decision(_completed(state))
         place = self._last_place(waves[:wave])
         if place is None:
             return Decision(state, None, f"{_name(state)}: wave {wave} waits for nodes in contact")
+        labels = (*state.labels, *(one for one in waves[:wave] if "=" in one))
         state = msgspec.structs.replace(
             state,
             phase=Phase.PROGRESSING,
             wave=wave,
             reach=max(state.reach, place),
+            labels=list(dict.fromkeys(labels))[:_MAX_LABELS],
             wave_time=rfc3339(self._now),
             done_time=None,
             message="",
         )
-        reachable = Waves(self._rollout, state)
+        reachable = Waves(state)
         reached = [one for one in self._members if reachable.reach(one.node, one.labels)]
         # Who crashes in the waves so far may do so with this version.
         before = frozenset(one.node for one in self._reached)
@@ -395,14 +406,19 @@ class _UnderWay:
         share = self._samples(guard.metric) / seen
         if _COMPARISONS[guard.operator](share, guard.threshold):
             return ""
-        figures = f"{guard.metric} is {share:.4g} of {seen} samples with {_name(self._state)}"
+        figures = f"{guard.metric} is {share:.4g} of {seen:.0f} samples with {_name(self._state)}"
         return f"{figures}, and must be {guard.operator} {guard.threshold:g}"
 
-    def _samples(self, metric: str) -> int:
+    def _samples(self, metric: str) -> float:
         """Of the processes that answer with the version, since each of them has loaded it. A
-        process that starts again begins at zero, with all its counts.
+        process that starts again begins at zero, with all its counts. One of them counts for ten
+        at most: a node may say anything.
         """
-        return sum(one.counts.get(metric, 0) for one in self._answering)
+        counts = [one.counts for one in self._answering if one.counts.get("seen")]
+        seen = sorted(one["seen"] for one in counts)
+        median = seen[(len(seen) - 1) // 2] if seen else 0
+        most = max(_MAX_TIMES_OF_MEDIAN * median, self._min_samples)
+        return sum(one.get(metric, 0) * min(1.0, most / one["seen"]) for one in counts)
 
 
 def _named(nodes: Sequence[NodeName]) -> str:

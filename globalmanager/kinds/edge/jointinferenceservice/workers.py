@@ -87,6 +87,13 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
                 f"{role}Worker.hpa has no effect: the API server does not serve "
                 f"{AUTOSCALERS.api_version}, which Kubernetes 1.23 and newer have"
             )
+    name = spec.edge_worker.model.name
+    model = observed.references.get(refs.model_ref(observed.type, observed.ref.namespace, name))
+    if spec.rollout and model and not mapping(model.get("spec")).get("sha256"):
+        sentences.append(
+            "rollout cannot take back content without spec.sha256 of the Model: every node would "
+            "get what the URL has then"
+        )
     if spec.edge_worker.model.is_hot and observed.type.group == sedna.GROUP:
         sentences.append(
             "edgeWorker.model.hotUpdate needs a worker with edgeai.worker: Sedna's library finds no"

@@ -34,7 +34,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
             observed,
             spec=excerpt if content is None else _excerpt(content),
             workers={worker_name(observed, node): THE_NODE_ITSELF},
-            targets=targets(observed, content.url if content else ""),
+            targets=targets(observed, content),
             version=number_of(observed, content),
         )
         for node, content in observed.readers.items()

@@ -57,7 +57,8 @@ def _expected(observed: Observed, content: ModelVersion | None) -> str:
 
 
 def _is_of_spec(observed: Observed, content: ModelVersion | None) -> bool:
-    return content is None or content.generation == observed.generation
+    version = (observed.uid, observed.generation)
+    return content is None or (content.model, content.generation) == version
 
 
 def _digest(entry: Mapping[str, Any], expected: str) -> str:

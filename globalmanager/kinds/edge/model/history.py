@@ -42,11 +42,14 @@ def history(observed: Observed, now: datetime) -> dict[str, Any]:
 
 def _judged(observed: Observed, versions: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     contents = set(observed.readers.values())
-    generations = {one.generation if one else observed.generation for one in contents}
     taken_back = {one.instead_of for one in contents if one}
     outcomes: dict[Any, str] = dict.fromkeys(taken_back, ROLLED_BACK)
-    if len(generations) == 1:
-        outcomes[generations.pop()] = COMPLETE
+    # Nodes may still get content of a Model that had the name before, or of another one.
+    present = (observed.uid, observed.generation)
+    got = {(one.model, one.generation) if one else present for one in contents}
+    if len(got) == 1:
+        uid, generation = got.pop()
+        outcomes |= {generation: COMPLETE} if uid == observed.uid else {}
     return [
         {**mapping(one), "outcome": outcomes.get(one.get("generation"), one.get("outcome"))}
         for one in versions

@@ -6,11 +6,10 @@ with the keys. Only Services of the Model's own namespace count: a namespace is 
 
 from collections.abc import Mapping
 
-import msgspec
-
 from common.service_urls import service_address
 from edgeai.api.model import ModelSpec
 from edgeai.api.resources import SECRETS, SERVICES, Object, ObjectRef
+from edgeai.api.rollouts import ModelVersion
 from edgeai.api.specs import InvalidSpec
 from globalmanager.contract import Job, Observed, ServicePort
 from globalmanager.kinds.edge.references import secret_ref
@@ -36,23 +35,23 @@ def services(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
     )
 
 
-def targets(observed: Observed, url: str = "") -> tuple[ServicePort, ...]:
+def targets(observed: Observed, content: ModelVersion | None) -> tuple[ServicePort, ...]:
     """What the nodes may reach through the relay.
 
-    Args: url: of the content that a node gets; "": that of the spec
+    Args: content: that a node gets, also after a wrong edit of the Model; None: that of the spec
     """
-    spec, namespace = observed.spec, observed.ref.namespace
-    if not isinstance(spec, ModelSpec):
+    source: ModelVersion | ModelSpec | None = content or observed.spec
+    if source is None:
         return ()
-    spec = msgspec.structs.replace(spec, url=url or spec.url)
-    secret = observed.references.get(secret_ref(namespace, spec.credential_name))
-    server = spec.url if not _is_in_bucket(spec) else _bucket_server(secret) if secret else ""
+    namespace = observed.ref.namespace
+    secret = observed.references.get(secret_ref(namespace, source.credential_name))
+    server = source.url if not _is_in_bucket(source) else _bucket_server(secret) if secret else ""
     address = service_address(server, namespace)
     return (ServicePort(*address, is_child=False),) if address else ()
 
 
-def _is_in_bucket(spec: ModelSpec) -> bool:
-    return spec.url.startswith("s3://")
+def _is_in_bucket(source: ModelVersion | ModelSpec) -> bool:
+    return source.url.startswith("s3://")
 
 
 def _services(namespace: str, url: str) -> tuple[ObjectRef, ...]:

@@ -118,7 +118,8 @@ def test_a_wave_gets_the_new_version_and_the_others_keep_theirs() -> None:
     assert hot.urls() == urls(1, 1, 2)
     assert hot.condition() == ("Unknown", "Progressing")
     message = hot.service.condition("RolledOut")["message"]
-    assert message == "wave 1 of 2: 1 of 1 nodes serve version 2"
+    wave = "wave 1 of 2: 1 of 1 nodes serve version 2"
+    assert message == f"{wave}; waits for spec.rollout.promoted"
     assert [one["generation"] for one in hot.model.status["versions"]] == [1, 2]
     hot.edit(promoted={"version": 2, "wave": 9}).settle()
     assert hot.urls() == urls(2, 2, 2)
@@ -204,6 +205,69 @@ def test_a_guard_reads_the_counts_of_the_version_alone() -> None:
     hot.report(canary, {"modelVersion": "2"}, **counts)
     assert hot.settle().condition()[1] == "RolledBack"
     assert "hard is 0.75 of 20 samples" in hot.state()["message"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-5", "1e300", "9", 10**17])
+def test_counts_that_nobody_can_have_counted_are_no_samples(value: Any) -> None:
+    """Whoever may write the slice may write anything."""
+    guard = {"metric": "hard", "operator": "<", "threshold": 0.5, "minSamples": 10}
+    hot = HotFleet(guard=guard).publish(2)
+    (canary,) = (n for n, one in hot.assignments().items() if one.version == 2)
+    counts = {"version": 2, "seenOfVersion": 8, "hardOfVersion": 7}
+    hot.report(canary, {"modelVersion": "2"}, **counts)
+    for child in hot.service.children.values():
+        for key, text in child.get("data", {}).items():
+            is_meant = isinstance(text, str) and '"hardOfVersion":7' in text
+            if is_meant:
+                child["data"][key] = text.replace(":7", f':"{value}"')
+    hot.service.settle(at(hot.second))
+    assert hot.condition()[1] == "Progressing"
+
+
+@pytest.mark.parametrize(
+    ("details", "serves"),
+    [
+        ({"modelVersion": "9", "modelDigest": f"{2:064x}"}, 1),
+        ({"modelVersion": "2", "modelDigest": f"{7:064x}"}, 0),
+    ],
+)
+def test_content_counts_by_its_digest_where_services_number_it_differently(
+    details: dict[str, str], serves: int
+) -> None:
+    hot = HotFleet()
+    hot.away = set(NODES)
+    hot.publish(2)
+    (canary,) = (n for n, one in hot.assignments().items() if one.version == 2)
+    hot.report(canary, details)
+    hot.settle()
+    assert f": {serves} of 1 nodes serve" in hot.service.condition("RolledOut")["message"]
+
+
+@pytest.mark.parametrize("sha256", ["", f"{7:064x}"])
+def test_a_rollout_of_a_model_without_a_digest_warns(sha256: str) -> None:
+    hot = HotFleet()
+    hot.model.change({"url": URL.format(7), "sha256": sha256})
+    message = hot.settle().service.condition("Accepted")["message"]
+    assert ("without spec.sha256 of the Model" in message) == (not sha256)
+
+
+def test_a_wrong_edit_of_the_model_leaves_the_way_to_the_content_of_nodes() -> None:
+    hot = HotFleet()
+    url = "http://store.default.svc/v{}.onnx"
+    hot.model.change({"url": url.format(2), "sha256": f"{2:064x}"})
+    hot.settle().edit(promoted={"version": 2, "wave": 9}).settle()
+    hot.model.change({"url": 7})
+    targets = [[one.service for one in each.targets] for each in hot.assignments().values()]
+    assert targets == [["store"]] * 3
+
+
+def test_a_version_of_a_model_made_again_is_complete_when_all_nodes_get_it() -> None:
+    hot = HotFleet()
+    hot.model = World(MODEL, job("small", hot.content(2), uid="model-of-today"))
+    hot.settle()
+    assert [one["outcome"] for one in hot.model.status["versions"]] == [""]
+    hot.edit(promoted={"version": 1, "wave": 9}).settle()
+    assert [one["outcome"] for one in hot.model.status["versions"]] == ["Complete"]
 
 
 def crash_loop(since: str) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Field:
 
     def desired(self) -> Mapping[NodeName, ModelVersion]:
         assert self.state is not None
-        waves = Waves(self.rollout, self.state)
+        waves = Waves(self.state)
         return {n: waves.version_of(n, member.labels) for n, member in self.nodes.items()}
 
     def with_version(self, generation: int) -> list[NodeName]:
@@ -396,6 +396,7 @@ def test_when_all_nodes_of_a_wave_leave_others_take_their_place() -> None:
     del field.nodes[canary]
     assert field.settle().summary == (Phase.PROGRESSING, 1, 1)
     assert field.wait(1000).summary == (Phase.PROGRESSING, 1, 1)  # without a sample
+    assert field.decision.progress.endswith("; waits for 10 samples")
     field.nodes.clear()
     assert field.settle().phase is Phase.PROGRESSING
 
@@ -494,6 +495,32 @@ def test_nodes_that_come_into_contact_after_a_wave_has_begun_count_among_those_t
     assert field.change(*away[:12], serves=1, fails=2).settle().phase is Phase.ROLLED_BACK
 
 
+def test_an_edit_of_the_waves_takes_no_version_from_a_node() -> None:
+    field = Field(promote="manual", waves=["hall=north", "50%"])
+    field.change("edge3", "edge4", labels={"hall": "north"}).publish(2)
+    before = set(field.with_version(2))
+    assert before == {"edge3", "edge4"}
+    assert before <= set(field.edit(waves=["1", "50%"]).with_version(2))
+    field.edit(promoted=Promotion(version=2, wave=2))
+    assert before <= set(field.with_version(2))
+    assert {field.nodes[node].serves for node in before} == {2}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "text"),
+    [
+        ({"paused": True}, "held by spec.rollout.paused"),
+        ({"promote": "manual"}, "waits for spec.rollout.promoted"),
+        ({"pause_s": 60}, "waits 60 s from 2026-01-02T03:04:05Z"),
+        ({"guard": GUARD}, "waits for 10 samples"),
+    ],
+)
+def test_a_rollout_says_what_it_waits_for(rollout: dict[str, Any], text: str) -> None:
+    field = Field(**{"promote": "manual", **rollout, "paused": False}).publish(2)
+    field.edit(paused=rollout.get("paused", False))
+    assert field.decision.progress == f"wave 1 of 4: 1 of 1 nodes serve version 2; {text}"
+
+
 # ---- the guard ----------------------------------------------------------------------------------
 
 
@@ -553,6 +580,23 @@ def test_what_a_person_promotes_after_a_failure_is_judged_again() -> None:
         field.count(20, 20).wait(100)
     assert field.summary == (Phase.PAUSED, 2, 2)
     assert field.edit(promoted=Promotion(version=2, wave=6)).phase is Phase.COMPLETE
+
+
+def test_a_node_that_leaves_opens_no_way_round_the_guard() -> None:
+    field = Field(guard=GUARD, waves=["hall=north"])
+    north = field.first(2, 10)
+    field.change(*north, labels={"hall": "north"}).change(*north[1:], is_connected=False)
+    field.publish(2)
+    del field.nodes[north[-1]]
+    assert field.settle().wait(1000).summary[:2] == (Phase.PROGRESSING, 1)
+    assert field.count(10, 0).wait(60).phase is Phase.COMPLETE
+
+
+def test_one_node_of_many_does_not_decide_by_its_counts() -> None:
+    field = Field(guard=GUARD, waves=["100%"]).publish(2).count(1000, 100)
+    assert field.count(10**9, 10**9, "edge0").phase is Phase.PROGRESSING
+    field = Field(guard=GUARD, waves=["100%"]).publish(2)
+    assert field.count(10**9, 0, "edge0").count(1000, 900).phase is Phase.ROLLED_BACK
 
 
 # ---- what a person does -------------------------------------------------------------------------
@@ -627,6 +671,17 @@ def test_a_version_that_was_missed_is_never_served() -> None:
     field = Field(promote="manual")
     field.newest = version(2)
     assert {one.generation for one in field.publish(3).desired().values()} == {1, 3}
+
+
+@pytest.mark.parametrize("phase", [Phase.PROGRESSING, Phase.ROLLED_BACK])
+def test_a_model_that_is_older_than_the_state_is_no_news(phase: Phase) -> None:
+    field = Field(guard=GUARD, waves=["50%"]).publish(2)
+    if phase is Phase.ROLLED_BACK:
+        field.count(20, 20)
+    before = field.state
+    assert field.publish(1).state == before
+    assert field.publish(2).state == before
+    assert field.phase is phase
 
 
 def test_while_the_model_is_missing_or_wrong_the_rollout_goes_on() -> None:
