@@ -78,7 +78,11 @@ UNSEEN: Final = {
     *(
         Right(group, f"{plural}/finalizers", "update")
         for group in GROUPS
-        for plural in ("jointinferenceservices", "federatedlearningjobs")
+        for plural in (
+            "jointinferenceservices",
+            "federatedlearningjobs",
+            "incrementallearningjobs",
+        )
     ),
     *(Right(KUBEFLOW, f"{plural}/finalizers", "update") for plural in ("pytorchjobs", "tfjobs")),
     *OF_ELASTIC_TRAINING,
