@@ -19,7 +19,10 @@ from tests.globalmanager.cluster import CRDS, FAST, LocalApi, User, run_manager
 from tests.globalmanager.engine.stores import Stores
 from tests.globalmanager.gadgets import crd_of
 from tests.globalmanager.kinds.edge.samples import (
+    counted,
     federated_job,
+    incremental_job,
+    incremental_learning_spec,
     joint_inference_spec,
     proposal_service,
     small_service,
@@ -88,6 +91,16 @@ def federated() -> World:
     return world.model("small", "s3://a/model.npz")
 
 
+def incremental(part: str) -> World:
+    form = {**incremental_learning_spec()[part], "template": privileged()}
+    form["template"]["spec"]["nodeName"] = "edge0"
+    # Directories of the node are forbidden, too.
+    fields: dict[str, Any] = {"outputDir": "s3://a/out", part: form}
+    world = incremental_job(**fields)
+    world.model("initial", "s3://a/base").model("deployed", "s3://a/m.pb", format="pb")
+    return counted(world.dataset("data", "edge0", "s3://a/train.txt"), data=10)
+
+
 def tf_job() -> World:
     spec = tf_spec(Worker=1, PS=1)
     spec["tfReplicaSpecs"]["PS"]["template"] = privileged("tensorflow")
@@ -110,6 +123,8 @@ WORLDS: list[tuple[str, Callable[[], World], str]] = [
     ("JointInferenceService edge", edge_service, "spec.edgeWorker.template"),
     ("JointInferenceService cloud", cloud_service, "spec.cloudWorker.template"),
     ("FederatedLearningJob", federated, "spec.trainingWorkers[1].template"),
+    ("IncrementalLearningJob train", lambda: incremental("trainSpec"), "spec.trainSpec.template"),
+    ("IncrementalLearningJob", lambda: incremental("deploySpec"), "spec.deploySpec.template"),
     ("TFJob", tf_job, "spec.tfReplicaSpecs.PS.template"),
     ("PyTorchJob", pytorch_job, "spec.pytorchReplicaSpecs.Worker.template"),
     ("TrainingJob launcher", lambda: elastic("launcher"), "spec.etReplicaSpecs.launcher.template"),
