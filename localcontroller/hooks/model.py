@@ -55,7 +55,6 @@ log = get_logger(__name__)
 PLURAL: Final = "models"
 DISK_CALLS: Final = 4  # at a time, not counting slow ones that gave back their slot
 NAMESPACE_DOWNLOADS: Final = 2  # at a time
-PROGRESS_S: Final = 60.0  # between two reports of one download
 CHECK_S: Final = 600.0  # from one look at content that is here to the next
 WRONG_CONTENT_S: Final = 6 * 3600.0  # to the next download of content that nothing tells from wrong
 _BURSTS_PER_S: Final = 4  # of downloads at the limit of the rate
@@ -96,7 +95,8 @@ class ModelHook:
         self._ledger = ledger
         self._store = store
         self._sources, self._threads = sources, threads
-        self._answer_s, self._retry_s = timeouts.answer_s, timeouts.ledger_retry_s
+        self._answer_s, self._progress_s = timeouts.answer_s, timeouts.progress_s
+        self._retry_s = timeouts.ledger_retry_s
         self._sleep = sleep
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._locks: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
@@ -255,7 +255,7 @@ class ModelHook:
                 await self._rate.acquire(len(chunk))
                 await self._on_disk(delivery, partial(part.write, chunk))
                 delivery.size = part.size
-                if clock() - reported_s > PROGRESS_S:
+                if clock() - reported_s > self._progress_s:
                     reported_s = clock()
                     await self._report(delivery)
         if download.size is not None and part.size != download.size:

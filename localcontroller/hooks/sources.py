@@ -58,6 +58,8 @@ class SourceTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Limit for connecting to the server of a source."""
     answer_s: float = 5.0
     """Time without an answer after which a Model says so."""
+    progress_s: float = 60.0
+    """Time from one report of the progress of a download to the next."""
     silence_s: float = 60.0
     """Longest time without a byte from the server. After this time the check has failed."""
     total_s: float = 3600.0

@@ -190,6 +190,39 @@ async def test_a_cut_download_goes_on_where_it_ended(
         assert len(starts) >= 3
 
 
+async def test_a_line_that_is_cut_again_and_again_makes_no_longer_pauses(
+    ledger: Ledger, store_dir: Path
+) -> None:
+    files = FileServer(DATA)
+    files.cut_after, files.store_dir = 20_000, store_dir
+    async with serving(files) as server, fetching(ledger, store_dir) as node:
+        node.tries_at_once = True
+        await node.hold(url=f"{server.url}/a")
+        await node.until_ready()
+        *after_cuts, _ = node.pauses_s
+        assert len(after_cuts) >= 10
+        assert max(after_cuts) <= 2.0, "each try has brought something"
+
+
+async def test_the_progress_of_a_download_is_told(ledger: Ledger, store_dir: Path) -> None:
+    timeouts = SourceTimeouts(progress_s=0.0)
+    rate = 1_000_000
+    async with (
+        serving(FileServer(content(2_000_000))) as server,
+        fetching(ledger, store_dir, timeouts=timeouts, bytes_per_s=rate) as node,
+    ):
+        await node.hold(url=f"{server.url}/a")
+
+        async def is_told() -> bool:
+            report = await node.report()
+            assert report is not None
+            assert report.phase == "fetching"
+            assert 0 < report.task_info["bytes"] < report.task_info["size"] == 2_000_000
+            return True
+
+        await async_eventually("a report on the way", is_told)
+
+
 @pytest.mark.parametrize("case", ["changed", "no conditions", "no ranges", "no etag", "shorter"])
 async def test_what_cannot_be_gone_on_with_begins_again(
     ledger: Ledger, store_dir: Path, case: str

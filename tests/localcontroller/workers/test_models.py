@@ -70,6 +70,17 @@ class Estimator:
         return [self.answer] * len(batch)
 
 
+def counting(loads: list[str]) -> Callable[[], Estimator]:
+    """An estimator that notes the file of each load."""
+
+    class Counting(Estimator):
+        def load(self, model_url: str) -> None:
+            loads.append(model_url)
+            super().load(model_url)
+
+    return Counting
+
+
 @pytest.fixture
 def here(tmp_path: Path) -> Content:
     return Content(tmp_path / "content")
@@ -297,18 +308,21 @@ async def test_a_version_that_cannot_be_loaded_is_told_and_the_one_before_goes_o
     ledger: Ledger, here: Content, tmp_path: Path
 ) -> None:
     here.publish_answer(1, answer=1)
+    loads: list[str] = []
 
     def check(model: HotModel) -> None:
-        here.publish_answer(2, fault="no weights")
+        broken = here.publish_answer(2, fault="no weights")
         eventually("the fault", lambda: "modelFault" in model.facts)
         assert model.facts["modelFault"] == "version 2: ValueError: no weights"
+        time.sleep(0.2)  # ten questions for a new version
+        assert sum(broken.digest in load for load in loads) == 1, "it is not tried again"
         assert model.facts["modelVersion"] == "1"
         assert model.predict(SAMPLES)[:2] == ([1, 1], 1)
         here.publish_answer(3, answer=3)
         wait_for_version(model, 3)
         assert "modelFault" not in model.facts
 
-    await loading(ledger, here, tmp_path, check)
+    await loading(ledger, here, tmp_path, check, counting(loads))
 
 
 async def test_a_worker_that_starts_beside_a_broken_version_takes_the_one_before(
@@ -491,8 +505,10 @@ async def test_the_same_content_under_a_new_version_is_not_loaded_again(
         here.publish_answer(2, answer=1)
         wait_for_version(model, 2)
         assert model.facts["modelDigest"] == here.store.versions(KEY)[0].digest
+        assert len(loads) == 1
 
-    await loading(ledger, here, tmp_path, check)
+    loads: list[str] = []
+    await loading(ledger, here, tmp_path, check, counting(loads))
 
 
 async def test_a_worker_waits_until_the_node_has_the_first_version(
