@@ -182,8 +182,13 @@ class ModelHook:
                 part = await self._on_disk(delivery, partial(self._open_part, delivery, opened))
                 return await self._fill(part, delivery)
             finally:
-                # Also a part that a thread opens while this is cancelled.
-                await self._on_disk(delivery, opened.close)
+                # Also when this is cancelled meanwhile, and a part that a thread opens then.
+                closing = asyncio.ensure_future(self._on_disk(delivery, opened.close))
+                try:
+                    await asyncio.shield(closing)
+                except asyncio.CancelledError:
+                    await closing
+                    raise
 
     def _open_part(self, delivery: "Delivery", opened: contextlib.ExitStack) -> ContentPart:
         """Runs on a thread. Args: opened: gets the part"""
