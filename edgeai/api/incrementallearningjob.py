@@ -5,8 +5,9 @@
 Accepted       True: the spec can be carried out. False: InvalidSpec. The plan then leaves running
                workers alone and begins no round.
 ResolvedRefs   True: the Dataset, the Models, their Secrets, the Nodes and the framework images
-               exist, and train and eval workers can run on the Dataset's node. The plan creates
-               nothing until the condition is True. Unknown while the spec is not accepted.
+               exist, train and eval workers can run on the Dataset's node, and workers may have
+               the models of the rounds. The plan creates nothing until the condition is True.
+               Unknown while the spec is not accepted.
 Learning       True: Watching (the job waits for new samples), Training, Evaluating, Deploying.
                False: Waiting, Starting, the reason that a pod's status gives, NotCounted (the
                Dataset has no count), or why the last round ended without a deployment: TrainFailed,
@@ -49,7 +50,7 @@ class TrainingData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """The time of day in which a round may begin, in UTC."""
+    """The time of day in which a round may begin, or its model be deployed, in UTC."""
 
     start: NonEmpty
     """As HH:MM."""
@@ -77,7 +78,7 @@ class Trigger(msgspec.Struct, frozen=True, rename="camel"):
     condition: TriggerCondition | None = None
     """Without it, any new sample begins a round, and each evaluated model is deployed."""
     timer: Timer | None = None
-    """When a round may begin. Any time of day when the field is missing."""
+    """When a round may begin, or a model be deployed. Any time of day when the field is missing."""
     check_period_seconds: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Without effect, as in Sedna: the trigger is looked at when the Dataset has been counted."""
 
@@ -155,7 +156,10 @@ class StageCondition(Condition, frozen=True, kw_only=True, rename="camel"):
     """JSON with the models of the stage."""
 
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+MAX_NUMBER: Final = 2**53
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+# The pause before an attempt doubles with each, so it is bounded here.
+Attempt = Annotated[int, msgspec.Meta(ge=0, le=15)]
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -176,6 +180,19 @@ class TrainedModel(msgspec.Struct, frozen=True):
     """As the worker tells it: the ending of the file."""
 
 
+class Deployed(msgspec.Struct, frozen=True):
+    """The model that the inference worker has."""
+
+    round: Number
+    """The round that has trained it."""
+    model: str
+    """The Model of deploySpec in place of which it was deployed."""
+    url: str
+    """Path on the node, or s3 URL."""
+    time: Time
+    """When that was decided."""
+
+
 class Round(msgspec.Struct, frozen=True, rename="camel"):
     """The round in progress. What it works on does not change until it ends."""
 
@@ -190,9 +207,13 @@ class Round(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     """The node of the Dataset."""
     directory: str
-    """Where the round saves its model."""
-    attempt: Number = 0
+    """Where the present attempt of the training, or the one that ended well, saves its model."""
+    attempt: Attempt = 0
     """Number of attempts of the stage before the present one."""
+    succeeded: str = ""
+    """When the pod of the attempt was seen to have succeeded. Its report is waited for."""
+    format: str = ""
+    """The format of the Dataset."""
     train: list[Samples] = []
     """What it trains on."""
     valid: list[Samples] = []
@@ -222,19 +243,8 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     """The URL of the initial Model from which the models come. Another one begins anew."""
     models: list[TrainedModel] = []
     """The models of the last round that was evaluated. The next one trains on."""
-
-
-class Deployed(msgspec.Struct, frozen=True):
-    """The model that the inference worker has."""
-
-    round: Number
-    """The round that has trained it."""
-    model: str
-    """The Model of deploySpec in place of which it was deployed."""
-    url: str
-    """Path on the node, or s3 URL."""
-    time: Time
-    """When that was decided."""
+    node: str = ""
+    """The node of the Dataset. Models that are files of another one are left behind."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -245,7 +255,8 @@ class Outcome(msgspec.Struct, frozen=True):
     stage: Stage
     """The last stage that it reached."""
     reason: str
-    """Deployed, NotDeployed, MetricMissing, TrainFailed, EvalFailed or DeployFailed."""
+    """Deployed, NotDeployed, RoundOutdated, MetricMissing, TrainFailed, EvalFailed or
+    DeployFailed."""
     message: str
     """The reason in words."""
     time: Time
@@ -272,6 +283,8 @@ class IncrementalLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What the rounds before have done."""
     deployed: Deployed | None = None
     """The model that was deployed last. Absent before the first deployment."""
+    former: Deployed | None = None
+    """While a model is being deployed: the one before, which comes back when this one fails."""
     last: Outcome | None = None
     """How the last round ended."""
     metrics: list[Metric] = []

@@ -265,6 +265,13 @@ def dataset_node(observed: Observed, name: str) -> str:
         return ""
 
 
+def dataset_format(observed: Observed, name: str) -> str:
+    """The format that the Dataset names; "" when its URL tells. The Dataset must exist."""
+    return _data_of(
+        observed.references[dataset_ref(observed.type, observed.ref.namespace, name)]
+    ).format
+
+
 def dataset_samples(observed: Observed, name: str) -> int | None:
     """The number of samples that a LocalController has counted in the Dataset; None: not known."""
     dataset = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})

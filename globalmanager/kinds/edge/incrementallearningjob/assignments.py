@@ -8,7 +8,8 @@ from edgeai.api.pod_state import node_of
 from edgeai.ids import NodeName, WorkerName, is_subdomain
 from globalmanager.contract import Assignment, Observed
 from globalmanager.kinds.edge.incrementallearningjob import spec as types
-from globalmanager.kinds.edge.incrementallearningjob.spec import ROLES, worker_name
+from globalmanager.kinds.edge.incrementallearningjob.spec import EVAL, ROLES, TRAIN, worker_name
+from globalmanager.kinds.edge.incrementallearningjob.state import state_of
 from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
 
@@ -38,10 +39,16 @@ def nodes(observed: Observed) -> list[NodeName]:
 
 
 def _places(observed: Observed) -> Iterator[tuple[str, str]]:
-    """Node and role of each worker: where the spec wants it, and where it still is."""
+    """Node and role of each worker: where the spec wants it, where it still is, and that of the
+    present round.
+    """
     for pod in observed.pods:
         if label_of(pod, LABEL_ROLE) in ROLES:
             yield node_of(pod), label_of(pod, LABEL_ROLE)
+    # Its pod may be gone, and its report may wait there.
+    current = state_of(observed).current
+    if current is not None:
+        yield from ((current.node, role) for role in (TRAIN, EVAL))
     for role in ROLES if observed.spec is not None else ():
         yield types.node_of(observed, observed.spec, role), role
 

@@ -46,6 +46,7 @@ def samples(file):
     return (line for line in file if line.strip()) if form == "jsonl" else file
 def files():
     paths = (os.path.join(place, name) for place, _, names in os.walk(data) for name in names)
+    paths = (path for path in paths if os.path.isfile(path) and not os.path.islink(path))
     return (path + "\n" for path in sorted(paths, key=lambda path: (os.path.getmtime(path), path)))
 def chosen(found):
     count = 0
@@ -65,9 +66,11 @@ with open(target, "w", encoding="utf-8", **text) as target:
     else:
         with open(data, encoding="utf-8-sig", **text) as file:
             chosen(samples(file))
+if models and not os.path.exists(models[0]):
+    sys.exit(f"{models[0]}, the model to train on, does not exist")
 if models and os.path.isdir(models[0]):
     shutil.copytree(models[0], models[1], dirs_exist_ok=True)
-elif models and os.path.exists(models[0]):
+elif models:
     os.makedirs(os.path.dirname(models[1]), exist_ok=True)
     shutil.copyfile(models[0], models[1])
 """

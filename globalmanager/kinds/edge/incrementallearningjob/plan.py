@@ -36,7 +36,7 @@ _PHASES: Final = {
     Stage.EVAL: Phase.EVALUATING,
     Stage.DEPLOY: Phase.DEPLOYING,
 }
-_NORMAL_ENDS: Final = ("Deployed", "NotDeployed")
+_NORMAL_ENDS: Final = ("Deployed", "NotDeployed", rounds.OUTDATED)
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -55,14 +55,18 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _concluded(observed, state, findings, now)
     assert spec is not None  # `read` has given it, or `invalid`
     obstacles = types.obstacles(observed, spec)
-    findings = (status.accepted(), refs.resolved(obstacles))
     if obstacles:
+        findings = (status.accepted(), refs.resolved(obstacles))
         return _concluded(observed, state, findings, now)
     step = rounds.next_step(observed, spec, state, now)
+    forbidden = tuple(types.forbidden(observed, workers.urls(spec, step.state)))
+    findings = (status.accepted(), refs.resolved(forbidden))
     if step.state != state:
         # First the decision. What follows from it comes with the next plan.
         decided = _concluded(observed, step.state, findings, now)
         return msgspec.structs.replace(decided, is_decision=True)
+    if forbidden:
+        return _concluded(observed, state, findings, now, timers=step.timers)
     desired = workers.desired(observed, spec, state, now)
     actions = children.reconcile(
         observed, desired, workers.OWNS, exempt=workers.kept(observed, state)
@@ -140,6 +144,10 @@ def _in_round(observed: Observed, state: State) -> Finding:
     assert state.current is not None
     number, stage = state.current.number, state.current.stage
     pod = workers.pod_of(observed, state.current)
+    timer = observed.spec.deploy_spec.trigger.timer
+    if stage is Stage.DEPLOY and timer and not rounds.is_deployed(state, state.current):
+        text = f"round {number}, which is deployed between {timer.start} and {timer.end} UTC"
+        return Finding(LEARNING, Truth.TRUE, str(_PHASES[stage]), text)
     if stage is Stage.DEPLOY or (pod is not None and phase_of(pod) == "Running"):
         return Finding(LEARNING, Truth.TRUE, str(_PHASES[stage]), f"round {number}")
     attempt = state.current.attempt + 1

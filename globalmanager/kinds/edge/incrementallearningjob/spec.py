@@ -1,7 +1,7 @@
 """Reads and checks the spec of an IncrementalLearningJob, and names what it refers to."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -49,7 +49,7 @@ def read(object_: Object) -> IncrementalLearningJobSpec:
     for form, path in forms(spec):
         check(form, path)
     storage.check_url(spec.output_dir, "spec.outputDir")
-    if urlsplit(spec.output_dir).scheme:
+    if not is_path(spec.output_dir):
         storage.check_bucket_url(spec.output_dir, "spec.outputDir")
     _check_trigger(spec.train_spec.trigger, "spec.trainSpec.trigger")
     _check_trigger(spec.deploy_spec.trigger, "spec.deploySpec.trigger")
@@ -124,15 +124,20 @@ def worker_name(job: str, role: str) -> WorkerName:
     return WorkerName(f"{job}-{role}")
 
 
-def is_local(spec: IncrementalLearningJobSpec) -> bool:
-    """Whether the models stay on the node."""
-    return not urlsplit(spec.output_dir).scheme
+def is_path(url: str) -> bool:
+    """Whether the data stay on the node."""
+    return not urlsplit(url).scheme
+
+
+def job_directory(observed: Observed) -> str:
+    """The name of the directory with the rounds of this job."""
+    # By the uid, because another job, or this one made again, may have the same outputDir.
+    return f"{observed.ref.name}-{observed.uid[:8]}"
 
 
 def directory(observed: Observed, spec: IncrementalLearningJobSpec) -> str:
     """Where the rounds of this job save their models."""
-    # By the uid, because another job, or this one made again, may have the same outputDir.
-    return f"{spec.output_dir.rstrip('/')}/{observed.ref.name}-{observed.uid[:8]}"
+    return f"{spec.output_dir.rstrip('/')}/{job_directory(observed)}"
 
 
 def node_of(observed: Observed, spec: IncrementalLearningJobSpec, role: str) -> str:
@@ -183,9 +188,18 @@ def _missing(
         yield from refs.worker_obstacles(observed, form, path)
 
 
+def forbidden(observed: Observed, urls: Iterable[str]) -> Iterator[refs.Obstacle]:
+    """Data of the rounds that workers may not have, or no longer."""
+    for url in urls:
+        fault = storage.fault_of_place(url, observed.settings)
+        if fault is not None:
+            text = f".status: {fault.problem}; {fault.remedy}"
+            yield refs.Obstacle("PathNotAllowed", text)
+
+
 def _clashes(observed: Observed, spec: IncrementalLearningJobSpec) -> Iterator[refs.Obstacle]:
     place, node = node_of(observed, spec, INFERENCE), node_of(observed, spec, TRAIN)
-    if is_local(spec) and place != node:
+    if is_path(spec.output_dir) and place != node:
         text = f"spec.outputDir is a directory of node {node}, and spec.deploySpec runs on {place}"
         yield refs.Obstacle("OutputElsewhere", f"{text}: give both one node, or use an s3 URL")
     sources = [refs.model_source(observed, name, env="") for name, _ in models(spec)]

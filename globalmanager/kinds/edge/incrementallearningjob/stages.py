@@ -39,7 +39,8 @@ def with_conditions(observed: Observed, state: State, plan: Plan, now: datetime)
 def _findings(observed: Observed, state: State) -> Iterator[StageFinding]:
     last, current = state.last, state.current
     if last is not None:
-        type_ = "Failed" if last.reason.endswith("Failed") else "Completed"
+        has_ended = last.reason in ("Deployed", "NotDeployed", "MetricMissing")
+        type_ = "Completed" if has_ended else "Failed"
         models = tuple(model.url for model in state.progress.models)
         yield StageFinding(type_, Truth.TRUE, last.reason, last.message, last.stage, models)
     if current is None:

@@ -10,16 +10,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from edgeai.api.incrementallearningjob import (
+    MAX_NUMBER,
     Deployed,
     Outcome,
     Progress,
     Round,
+    Stage,
     TrainedModel,
 )
 from edgeai.api.specs import InvalidSpec
 from edgeai.api.status import Metric, mapping, mappings, worker_entries
 from globalmanager.contract import Observed
-from globalmanager.kinds.edge.incrementallearningjob.spec import worker_name
+from globalmanager.kinds.edge.incrementallearningjob.spec import job_directory, worker_name
 from globalmanager.kinds.shared import status, storage
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -39,6 +41,7 @@ class State(msgspec.Struct, frozen=True):
     current: Round | None = None
     progress: Progress = Progress()
     deployed: Deployed | None = None
+    former: Deployed | None = None
     last: Outcome | None = None
     metrics: list[Metric] = []
 
@@ -51,29 +54,25 @@ class State(msgspec.Struct, frozen=True):
 
 def state_of(observed: Observed) -> State:
     """The state in .status. A part that cannot be read counts as missing, and so does one with a
-    path that workers may not have: whoever may write a status could name any directory of the node.
+    URL that the plan would not have written: workers mount it.
     """
     fields = status.status_of(observed)
     current = _part(fields, "current", Round)
-    if current is not None:
-        models = [model.url for model in current.models]
-        paths = [current.url, current.base, current.directory, *models]
-        current = current if _are_allowed(observed, paths) else None
-    deployed = _part(fields, "deployed", Deployed)
-    if deployed is not None and not _are_allowed(observed, [deployed.url]):
-        deployed = None
+    if current is not None and not _is_sound(observed, current):
+        current = None
     progress = _part(fields, "progress", Progress)
-    if progress is not None and not _are_allowed(observed, [m.url for m in progress.models]):
-        progress = None
+    if progress is None or not _are_own(observed, *(model.url for model in progress.models)):
+        progress = Progress()
     number = fields.get("round")
     numbers = [number] if isinstance(number, int) and not isinstance(number, bool) else []
     metrics = mappings(fields.get("metrics"))[: 2 * MAX_METRICS]
     return State(
         # The number never falls, because a round that ran must not run again under its number.
-        round=max([0, *numbers, *([current.number] if current else [])]),
+        round=min(max([0, *numbers, *([current.number] if current else [])]), MAX_NUMBER - 1),
         current=current,
-        progress=progress or Progress(),
-        deployed=deployed,
+        progress=progress,
+        deployed=_model(observed, fields, "deployed"),
+        former=_model(observed, fields, "former"),
         last=_part(fields, "last", Outcome),
         metrics=[Metric(str(one.get("key")), str(one.get("value"))) for one in metrics],
     )
@@ -86,11 +85,29 @@ def _part(fields: Mapping[str, Any], name: str, type_: type[T]) -> T | None:
         return None
 
 
-def _are_allowed(observed: Observed, urls: list[str]) -> bool:
+def _model(observed: Observed, fields: Mapping[str, Any], name: str) -> Deployed | None:
+    model = _part(fields, name, Deployed)
+    return model if model is not None and _are_own(observed, model.url) else None
+
+
+def _is_sound(observed: Observed, current: Round) -> bool:
+    models = [model.url for model in current.models]
+    return (
+        all(map(_is_url, (current.url, current.base)))
+        and _are_own(observed, current.directory, *models)
+        and current.directory.endswith("/model")
+        and (current.stage is Stage.TRAIN or bool(models))
+    )
+
+
+def _are_own(observed: Observed, *urls: str) -> bool:
+    """Whether workers of this job may have saved these models."""
+    return all(_is_url(url) and f"/{job_directory(observed)}/" in url for url in urls)
+
+
+def _is_url(url: str) -> bool:
     try:
-        for url in urls:
-            storage.check_url(url)
-            storage.check_place(url, observed.settings)
+        storage.check_url(url)
     except InvalidSpec:
         return False
     return True

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec, Round, Stage
+from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, SECRETS, Object, ObjectRef
 from edgeai.api.status import Truth, condition_of, mapping, worker_entries
 from edgeai.api.workers import WorkerForm
@@ -39,8 +40,8 @@ OWNS: Final = {
     SECRETS: UpdateRule.REPLACE,
     CONFIG_MAPS: UpdateRule.REPLACE,
     DEPLOYMENTS: UpdateRule.REPLACE,
-    # A pod that runs goes on after an edit. The pods of later stages are as the spec then is.
-    PODS: UpdateRule.KEEP,
+    # Of the pods, `kept` exempts those that have started: they go on after an edit.
+    PODS: UpdateRule.RECREATE,
 }
 RETRY_S: Final = 10.0
 """Seconds until the second attempt of a stage, and twice as many until the third one."""
@@ -60,7 +61,7 @@ def desired(
     hot = [_model_file(observed, spec, state)] if spec.deploy_spec.model.is_hot else []
     inference = _inference(observed, spec, state)
     current = state.current
-    is_due = current is not None and retry_left_s(current, now) <= 0
+    is_due = current is not None and retry_left_s(current, now) <= 0 and not current.succeeded
     stage_pods = [_pod(observed, spec, current, state)] if current and is_due else []
     return (*secrets, *hot, inference, *(pod for pod in stage_pods if pod is not None))
 
@@ -73,21 +74,30 @@ def retry_left_s(current: Round, now: datetime) -> float:
 
 
 def kept(observed: Observed, state: State) -> list[ObjectRef]:
-    """The pods of the last round that began. They stay, with their logs, until the next round."""
-    starts = tuple(f"{worker_name(observed.ref.name, r)}-{state.round}-" for r in (TRAIN, EVAL))
-    names = (pod["metadata"]["name"] for pod in own_pods(observed))
-    return [
-        ObjectRef(PODS, observed.ref.namespace, name) for name in names if name.startswith(starts)
-    ]
+    """The pods of the last round that began. They stay, with their logs, until the next round. Of
+    the present stage, and of one that has failed, only those that have started do.
+    """
+    current, last = state.current, state.last
+    is_open = last is not None and last.reason.endswith(("Failed", "Outdated"))
+    stage = current.stage if current else last.stage if last and is_open else None
+    kept = []
+    for pod in own_pods(observed):
+        name, phase = pod["metadata"]["name"], phase_of(pod)
+        is_started = phase in ("Succeeded", "Failed") or (current and phase != "Pending")
+        for role in (TRAIN, EVAL):
+            is_of_round = name.startswith(f"{worker_name(observed.ref.name, role)}-{state.round}-")
+            if is_of_round and (is_started or role != str(stage).lower()):
+                kept.append(ObjectRef(PODS, observed.ref.namespace, name))
+    return kept
 
 
 def pod_of(observed: Observed, current: Round) -> Object | None:
     """The pod of the present attempt."""
-    ref = ObjectRef(PODS, observed.ref.namespace, _pod_name(observed, current))
+    ref = ObjectRef(PODS, observed.ref.namespace, pod_name(observed, current))
     return observed.children.get(ref)
 
 
-def _pod_name(observed: Observed, current: Round) -> str:
+def pod_name(observed: Observed, current: Round) -> str:
     worker = worker_name(observed.ref.name, current.stage.lower())
     return f"{worker}-{current.number}-{current.attempt}"
 
@@ -121,20 +131,17 @@ def _pod(
     is_training = current.stage is Stage.TRAIN
     form: WorkerForm = spec.train_spec if is_training else spec.eval_spec
     role = TRAIN if is_training else EVAL
-    dataset = refs.dataset_ref(observed.type, observed.ref.namespace, spec.dataset.name)
-    format_ = mapping(observed.references.get(dataset, {}).get("spec")).get("format")
     sources = _sources(observed, spec, current, state)
     urls = ";".join(storage.path_in_pod(source.url) for source in sources[1:])
     data = inputs.with_samples(
         storage.place(sources, observed.settings),
         _image(observed, form),
         url=current.url,
-        format_=str(format_ or ""),
+        format_=current.format,
         ranges=current.train if is_training else current.valid,
         variable="TRAIN_DATASET_URL" if is_training else "TEST_DATASET_URL",
         base=current.base if is_training else "",
     )
-    name = _pod_name(observed, current)
     worker = WorkerPod(
         role=role,
         # The node stands in the pod: the models of a round are on the node where it began.
@@ -147,8 +154,8 @@ def _pod(
         is_edge=True,
     )
     template = build(observed, worker)
-    pod = children.pod(observed, name=name, role=role, template=template, is_kept=True)
-    return children.without_token(pod)
+    name = pod_name(observed, current)
+    return children.without_token(children.pod(observed, name=name, role=role, template=template))
 
 
 def _sources(
@@ -203,6 +210,14 @@ def deployed_url(spec: IncrementalLearningJobSpec, state: State) -> str:
     return deployed.url if deployed and deployed.model == spec.deploy_spec.model.name else ""
 
 
+def urls(spec: IncrementalLearningJobSpec, state: State) -> list[str]:
+    """The data and models that workers get by this state."""
+    current, deployed = state.current, deployed_url(spec, state)
+    places = [current.url, current.directory, current.base] if current else []
+    models = [model.url for model in current.models] if current else []
+    return [*places, *models, *([deployed] if deployed else [])]
+
+
 def _inference(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> Create:
     form = spec.deploy_spec
     model = refs.model_source(observed, form.model.name, env="MODEL_URL")
@@ -249,7 +264,8 @@ def _rounds_directory(observed: Observed, spec: IncrementalLearningJobSpec, stat
     if not url or state.deployed is None:
         return types.directory(observed, spec)
     # Somebody may have edited outputDir since.
-    return url.partition(f"/{state.deployed.round}/model/")[0]
+    parent, name, _ = url.partition(f"/{types.job_directory(observed)}/")
+    return parent + name.rstrip("/")
 
 
 def _model_mount(
@@ -311,15 +327,15 @@ def has_deployed(
     version = mapping(entry.get("details")).get("modelVersion")
     if version is not None:
         return str(version) == str(current.number)
-    return updated_left_s(spec, current, now) <= 0
+    return pause_left_s(current.since, updated_s(spec), now) <= 0
 
 
-def updated_left_s(spec: IncrementalLearningJobSpec, current: Round, now: datetime) -> float:
-    """Seconds until a worker that tells no version of its model has looked at the file, as with
-    Sedna's library, whose report of a new model does not say which one.
+def updated_s(spec: IncrementalLearningJobSpec) -> float:
+    """Seconds within which a worker that reads the file has looked at it. One that tells no version
+    of its model then has the new one, as with Sedna's library, whose report does not say which.
     """
-    looks_s = 2 * spec.deploy_spec.model.poll_period_seconds
-    return pause_left_s(current.since, UPDATED_S + looks_s, now)
+    model = spec.deploy_spec.model
+    return UPDATED_S + 2 * model.poll_period_seconds if model.is_hot else 0.0
 
 
 def _is_rolled_out(observed: Observed) -> bool:

@@ -111,7 +111,10 @@ def federated_job(trainers: int = 2, **fields: Any) -> World:
 def counted(world: World, **datasets: int) -> World:
     """Their LocalControllers have counted the samples of these Datasets."""
     for name, number in datasets.items():
-        world.other("Dataset", name)["status"] = {"numberOfSamples": number}
+        dataset = world.other("Dataset", name)
+        generation = dataset["metadata"].get("generation")
+        condition = {"type": "Counted", "status": "True", "observedGeneration": generation}
+        dataset["status"] = {"numberOfSamples": number, "conditions": [condition]}
     return world
 
 

@@ -1,6 +1,7 @@
 """IncrementalLearningJob: when rounds begin, what they do, and how they end."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from globalmanager.kinds.edge.incrementallearningjob.rounds import (
     DEPLOYED_WITHIN_S,
     MAX_ATTEMPTS,
     NO_REPORT_S,
+    STARTED_WITHIN_S,
 )
 from tests.globalmanager.kinds.edge.incrementallearningjob.learning import (
     condition,
@@ -54,7 +56,7 @@ def test_a_round_trains_evaluates_and_deploys() -> None:
     assert pods(world) == ["helmet-train-1-0"]
     assert ranges(world, "helmet-train-1-0") == [[0, 8]]
     variables = env(world.child("Pod", "helmet-train-1-0"))
-    assert variables["MODEL_URL"] == "/home/data/output/helmet-uid-1/1/model"
+    assert variables["MODEL_URL"] == "/home/data/output/helmet-uid-1/1-0/model"
     assert variables["TRAIN_DATASET_URL"] == "/edgeai-round/samples.txt"
     assert variables["BASE_MODEL_URL"] == "/edgeai-round/base/base"
     assert variables["ORIGINAL_DATASET_URL"] == "/home/data/data/train.txt"
@@ -63,7 +65,7 @@ def test_a_round_trains_evaluates_and_deploys() -> None:
     assert ranges(world, "helmet-eval-1-0") == [[8, 10]]
     variables = env(world.child("Pod", "helmet-eval-1-0"))
     new, former = variables["MODEL_URLS"].split(";")
-    assert new == "/home/data/output/helmet-uid-1/1/model/m.pb"
+    assert new == "/home/data/output/helmet-uid-1/1-0/model/m.pb"
     assert former == "/home/data/models/deployed/m.pb"
     assert deployed_env(world)["MODEL_URL"] == former
     evaluate(world)
@@ -85,11 +87,11 @@ def test_a_second_round_works_on_the_new_samples_and_the_last_models() -> None:
     train(world)
     assert ranges(world, "helmet-eval-2-0") == [[8, 10], [18, 20]]
     former = env(world.child("Pod", "helmet-eval-2-0"))["MODEL_URLS"].split(";")[1]
-    assert former == "/home/data/output/helmet-uid-1/1/model/m.pb"
+    assert former == "/home/data/output/helmet-uid-1/1-0/model/m.pb"
     evaluate(world)
     roll_out(world).settle()
     assert world.status["deployed"]["round"] == 2
-    assert deployed_env(world)["MODEL_URL"] == "/home/data/output/helmet-uid-1/2/model/m.pb"
+    assert deployed_env(world)["MODEL_URL"] == "/home/data/output/helmet-uid-1/2-0/model/m.pb"
 
 
 @pytest.mark.parametrize("steps", range(5))
@@ -130,7 +132,7 @@ def test_a_model_that_is_not_better_is_not_deployed() -> None:
     assert deployed_env(world)["MODEL_URL"] == "/home/data/models/deployed/m.pb"
     counted(world, data=20).settle()
     base = world.child("Pod", "helmet-train-2-0")["spec"]["initContainers"][0]["args"][4]
-    assert base == "/home/data/output/helmet-uid-1/1/model/m.pb", "its samples are in it"
+    assert base == "/home/data/output/helmet-uid-1/1-0/model/m.pb", "its samples are in it"
 
 
 @pytest.mark.parametrize("numbers", [{}, {"metrics_precision": 0.9}, {"metrics_other": 1.0}])
@@ -143,7 +145,8 @@ def test_a_metric_that_is_missing_ends_the_round_with_a_reason(numbers: dict[str
 
 
 @pytest.mark.parametrize(
-    "url", ["/output/helmet-uid-1/7/model/m.pb", "/etc/passwd", "/output/helmet-uid-1/1/model/../x"]
+    "url",
+    ["/output/helmet-uid-1/7-0/model/m.pb", "/etc/passwd", "/output/helmet-uid-1/1-0/model/../x"],
 )
 def test_a_report_of_another_round_or_place_changes_nothing(url: str) -> None:
     world = tell(incremental_job().settle(), "train", url).settle()
@@ -159,6 +162,173 @@ def test_a_pod_that_is_gone_after_its_success_does_not_run_again() -> None:
 def test_a_pod_that_is_gone_before_its_success_is_made_again() -> None:
     world = incremental_job().settle().gone("Pod", "helmet-train-1-0").settle()
     assert pods(world) == ["helmet-train-1-0"]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_pod_that_is_gone_after_it_was_seen_to_succeed_is_not_made_again(connected: bool) -> None:
+    world = incremental_job().contact("edge0", connected=connected).settle()
+    world.pods_become("Succeeded").settle(at(5)).gone("Pod", "helmet-train-1-0").settle(at(10))
+    assert pods(world) == []
+    assert train(world, now=at(20)).status["current"]["stage"] == "Eval"
+
+
+@pytest.mark.parametrize("skew", [-500, 0, 500])
+def test_the_clock_of_the_node_does_not_matter(skew: float) -> None:
+    world = incremental_job().contact("edge0", since=at(-(10**5))).settle()
+    ended = {"name": "main", "state": {"terminated": {"finishedAt": rfc3339(at(skew))}}}
+    world.pods_become("Succeeded", containerStatuses=[ended]).settle(at(1))
+    assert world.status["current"]["attempt"] == 0
+
+
+def test_a_late_report_of_a_former_attempt_does_not_end_the_present_one() -> None:
+    world = incremental_job().settle()
+    former = directory(world)
+    fails(world, "helmet-train-1-0").settle()
+    tell(world.settle(at(11)), "train", f"{former}/m.pb").settle(at(12))
+    assert world.status["current"]["stage"] == "Train"
+    assert train(world, now=at(13)).status["current"]["stage"] == "Eval"
+
+
+def test_a_pod_that_does_not_start_is_an_attempt() -> None:
+    world = incremental_job().contact("edge0").settle().pods_become("Pending")
+    world.settle(at(STARTED_WITHIN_S - 1))
+    assert pods(world) == ["helmet-train-1-0"]
+    world.settle(at(STARTED_WITHIN_S + 1)).settle(at(STARTED_WITHIN_S + 20))
+    assert pods(world) == ["helmet-train-1-1"]
+    world.contact("edge0", connected=False).pods_become("Pending").settle(at(10**6))
+    assert world.status["current"]["attempt"] == 1, "what happens on the node is not known"
+
+
+@pytest.mark.parametrize(("phase", "image"), [("Pending", "right"), ("Running", "worker")])
+def test_an_edit_changes_a_pod_that_has_not_started(phase: str, image: str) -> None:
+    world = incremental_job().settle().pods_become(phase).settle()
+    spec = incremental_learning_spec()
+    container = {"name": "main", "image": "registry.test/right:1"}
+    template = {"spec": {"nodeName": "edge0", "containers": [container]}}
+    world.change({**spec, "trainSpec": {**spec["trainSpec"], "template": template}}).settle()
+    pod = world.child("Pod", "helmet-train-1-0")
+    assert pod["spec"]["containers"][0]["image"] == f"registry.test/{image}:1"
+
+
+def moved(world: World) -> World:
+    """The Dataset and the workers are on edge1 now."""
+    spec = json.loads(json.dumps(incremental_learning_spec()).replace("edge0", "edge1"))
+    world.nodes("edge1").other("Dataset", "data")["spec"]["nodeName"] = "edge1"
+    return world.change(spec)
+
+
+def test_a_round_whose_node_is_gone_ends_and_begins_on_the_other_one() -> None:
+    world = moved(incremental_job().settle()).without("Node", "edge0").settle()
+    assert (world.status["last"]["reason"], world.status["round"]) == ("RoundOutdated", 2)
+    assert pods(world) == ["helmet-train-2-0"]
+    assert world.child("Pod", "helmet-train-2-0")["spec"]["nodeName"] == "edge1"
+    assert ranges(world, "helmet-train-2-0") == [[0, 8]], "no sample is lost"
+
+
+@pytest.mark.parametrize("edit", ["data", "initial"])
+def test_an_edit_of_what_a_round_trains_on_ends_it(edit: str) -> None:
+    world = incremental_job().settle()
+    if edit == "data":
+        world.other("Dataset", "data")["spec"]["url"] = "/data/other.txt"
+        world.settle()
+    else:
+        world.model("fresh", "/models/fresh")
+        world.change(incremental_learning_spec(initialModel={"name": "fresh"})).settle()
+        assert world.status["current"]["base"] == "/models/fresh"
+    assert (world.status["last"]["reason"], world.status["round"]) == ("RoundOutdated", 2)
+
+
+def test_models_of_another_node_are_left_there() -> None:
+    world = moved(whole_round(incremental_job()))
+    counted(world, data=30).settle()
+    assert "deployed" not in world.status
+    assert world.status["current"]["base"] == "/models/base"
+    assert deployed_env(world)["MODEL_URL"] == "/home/data/models/deployed/m.pb"
+
+
+def test_a_round_waits_for_the_count_of_an_edited_dataset() -> None:
+    world = whole_round(incremental_job())
+    dataset = world.other("Dataset", "data")
+    dataset["spec"]["url"], dataset["metadata"]["generation"] = "/data/other.txt", 2
+    assert world.settle().status["round"] == 1
+    assert condition(world)["reason"] == "NotCounted"
+    assert counted(world, data=7).settle().status["round"] == 2
+    assert ranges(world, "helmet-train-2-0") == [[0, 5]]
+
+
+@pytest.mark.parametrize("metrics", [{"metrics.precision": 0.3, "metrics.1.precision": 0.6}, {}])
+def test_metrics_of_a_lost_ledger_decide_nothing(metrics: dict[str, float]) -> None:
+    world = whole_round(incremental_job())
+    counted(world, data=20).settle()
+    train(world)
+    details = {"results.0.url": f"{directory(world)}/m.pb"}
+    fields = {"worker": "helmet-eval", "ledger_id": "ledger-2", "status": "completed"}
+    world.receive(report(**fields, counts=metrics, details=details))  # type: ignore[arg-type]
+    reason = world.settle().status["last"]["reason"]
+    assert reason == ("NotDeployed" if metrics else "MetricMissing")
+    assert world.status["deployed"]["round"] == 1
+
+
+def test_a_deployment_that_fails_is_undone() -> None:
+    world = whole_round(incremental_job())
+    before = deployed_env(world)["MODEL_URL"]
+    counted(world, data=20).settle()
+    evaluate(roll_out(train(world), updatedReplicas=0), former=0.2)
+    assert deployed_env(world)["MODEL_URL"] != before
+    world.settle(at(DEPLOYED_WITHIN_S + 1))
+    assert world.status["last"]["reason"] == "DeployFailed"
+    assert (world.status["deployed"]["round"], deployed_env(world)["MODEL_URL"]) == (1, before)
+
+
+def test_a_deployment_waits_for_its_time_of_day() -> None:
+    deploy = incremental_learning_spec()["deploySpec"]
+    trigger = {**deploy["trigger"], "timer": {"start": "12:00", "end": "13:00"}}
+    world = evaluate(train(incremental_job(deploySpec={**deploy, "trigger": trigger}).settle()))
+    assert (world.status["phase"], "deployed" in world.status) == ("Deploying", False)
+    assert "between 12:00 and 13:00 UTC" in condition(world)["message"]
+    assert world.settle(datetime(2026, 1, 2, 12, 0, tzinfo=UTC)).status["deployed"]["round"] == 1
+
+
+def test_another_model_of_the_deployment_ends_it() -> None:
+    world = evaluate(train(incremental_job().settle())).model(
+        "other", "/models/o/m.pb", format="pb"
+    )
+    deploy = incremental_learning_spec()["deploySpec"]
+    world.change(incremental_learning_spec(deploySpec={**deploy, "model": {"name": "other"}}))
+    roll_out(world.settle()).settle()
+    assert world.status["last"]["reason"] == "RoundOutdated"
+    assert "deployed" not in world.status
+
+
+def test_a_model_that_cannot_be_compared_is_no_base() -> None:
+    world = train(incremental_job().settle())
+    tell(world, "eval", f"{directory(world)}/m.pb", "/x").settle()
+    counted(world, data=20).settle()
+    assert world.status["current"]["base"] == "/models/base"
+    assert ranges(world, "helmet-train-2-0") == [[0, 16]]
+
+
+@pytest.mark.parametrize("poll", [60, 300, 3600])
+def test_a_hot_worker_has_time_for_its_look(poll: int) -> None:
+    deploy = incremental_learning_spec()["deploySpec"]
+    model = {"name": "deployed", "hotUpdateEnabled": True, "pollPeriodSeconds": poll}
+    world = incremental_job(deploySpec={**deploy, "model": model}).settle()
+    roll_out(evaluate(train(world))).settle().settle(at(2 * poll + 59))
+    assert world.settle(at(2 * poll + 61)).status["last"]["reason"] == "Deployed"
+
+
+def test_the_node_of_the_round_keeps_its_assignment() -> None:
+    world = incremental_job().settle()
+    spec = {**incremental_learning_spec(), "outputDir": "relative"}
+    world.change(spec).gone("Pod", "helmet-train-1-0").settle()
+    assert list(world.kind.assignments(world.observed())) == ["edge0"]
+
+
+def test_the_format_of_the_samples_stays_in_a_round() -> None:
+    world = incremental_job().settle()
+    world.other("Dataset", "data")["spec"]["format"] = "csv"
+    train(world)
+    assert world.child("Pod", "helmet-eval-1-0")["spec"]["initContainers"][0]["args"][1] == ""
 
 
 def test_a_stage_that_fails_is_tried_again_and_then_says_why() -> None:
@@ -189,7 +359,7 @@ def test_a_second_attempt_waits() -> None:
 
 
 def test_a_worker_that_succeeds_and_tells_nothing_has_failed() -> None:
-    world = incremental_job().contact("edge0").settle().pods_become("Succeeded")
+    world = incremental_job().contact("edge0").settle().pods_become("Succeeded").settle()
     assert world.settle(at(NO_REPORT_S - 1)).status["current"]["attempt"] == 0
     assert world.settle(at(NO_REPORT_S + 1)).status["current"]["attempt"] == 1
 
@@ -231,7 +401,7 @@ def test_an_edit_in_a_round_counts_from_the_next_one() -> None:
     evaluate(world)
     counted(roll_out(world), data=30).settle()
     assert ranges(world, "helmet-train-2-0") == [[10, 20]]
-    assert directory(world) == "/new/helmet-uid-1/2/model"
+    assert directory(world) == "/new/helmet-uid-1/2-0/model"
 
 
 def test_a_hot_worker_keeps_its_pod_and_reads_of_the_new_model() -> None:
@@ -243,7 +413,7 @@ def test_a_hot_worker_keeps_its_pod_and_reads_of_the_new_model() -> None:
     assert world.child("Deployment", "helmet-inference")["spec"] == before["spec"]
     text = world.child("ConfigMap", "helmet-model")["data"]["model.json"]
     assert json.loads(text)["model_config"] == {
-        "model_path": "/home/data/output/helmet-uid-1/1/model/m.pb",
+        "model_path": "/home/data/output/helmet-uid-1/1-0/model/m.pb",
         "model_update_time": "1",
     }
     assert world.status["current"]["stage"] == "Deploy", "it has not told that it has it"
@@ -253,7 +423,7 @@ def test_a_hot_worker_keeps_its_pod_and_reads_of_the_new_model() -> None:
 @pytest.mark.parametrize("missing", ["Model", "Dataset"])
 def test_a_missing_object_stops_the_round_where_it_is(missing: str) -> None:
     world = incremental_job().settle().without(missing, {"Model": "deployed"}.get(missing, "data"))
-    tell(world, "train", "/output/helmet-uid-1/1/model/m.pb").settle()
+    tell(world, "train", "/output/helmet-uid-1/1-0/model/m.pb").settle()
     assert world.status["current"]["stage"] == "Train"
     assert pods(world) == ["helmet-train-1-0"]
     assert condition(world)["reason"] == "Waiting"
