@@ -277,9 +277,14 @@ def _is_unnamed_successor(record: WorkerRecord, message: ProcessMessage) -> bool
         return False
     # A worker that sends nothing but its end, as one that trains a round with Sedna's library, has
     # another end each time. The same one again is a repetition.
-    facts = (record.status, record.phase, record.numbers, record.details)
-    is_same = facts == (message.status, message.phase, message.numbers, message.details)
-    is_restarted = record.is_finished and not is_same
+    # One that counts goes on as the same process: its totals grow, and would be added.
+    details = {**message.details, UPDATE_TIME: record.details.get(UPDATE_TIME)}
+    facts = (record.status, record.phase, record.numbers)
+    is_same = facts == (message.status, message.phase, message.numbers) and details == {
+        UPDATE_TIME: None,
+        **record.details,
+    }
+    is_restarted = record.is_finished and not message.counts and not is_same
     return is_restarted or _counts_fell(record.processes[message.instance].counts, message.counts)
 
 

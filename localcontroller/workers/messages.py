@@ -5,6 +5,8 @@ Unknown fields are ignored. A field of a wrong type or range raises an InvalidMe
 field. The message itself names its counts, so this module depends on no kind of worker.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -63,6 +65,8 @@ class _SednaBody(msgspec.Struct, frozen=True, rename="camel"):
     results: list[Any] | None = None
 
 
+_PLACE: Final = re.compile(r"\.[1-9]\.")
+
 _edgeai_decoder: Final = msgspec.json.Decoder(_EdgeaiBody)
 _sedna_decoder: Final = msgspec.json.Decoder(_SednaBody)
 
@@ -104,7 +108,9 @@ def parse_edgeai_message(body: bytes) -> ProcessMessage:
 
 def parse_sedna_message(body: bytes, *, worker: str) -> ProcessMessage:
     """Args: worker: the worker name in the URL's path. Raises: InvalidMessage"""
-    decoded = _decode(_sedna_decoder, body)
+    # Python writes a metric that is no number so. It counts as missing.
+    is_python = b"NaN" in body or b"Infinity" in body
+    decoded = _decode_python(body) if is_python else _decode(_sedna_decoder, body)
     if decoded.name != worker:
         raise InvalidMessage(f"name: {decoded.name!r} is not the worker in the path, {worker!r}")
     info = decoded.owner_info or {}
@@ -150,6 +156,7 @@ def _sedna_metrics(results: list[Any] | None, *, is_evaluation: bool) -> dict[st
     evaluation each entry of a list counts, as NAME[0].
     """
     numbers: dict[str, Number] = {}
+    items: dict[str, Number] = {}
     for index, result in enumerate(_results(results)):
         metrics = result.get("metrics")
         prefix = f"metrics.{index}." if index else "metrics."
@@ -158,8 +165,11 @@ def _sedna_metrics(results: list[Any] | None, *, is_evaluation: bool) -> dict[st
             numbers |= {f"{prefix}{name}": each for each in values[-1:] if _is_exact(each)}
             for number, each in enumerate(values[:MAX_ITEMS] if is_evaluation else ()):
                 if isinstance(value, list) and _is_exact(each):
-                    numbers[f"{prefix}{name}[{number}]"] = each
-    return numbers
+                    items[f"{prefix}{name}[{number}]"] = each
+    # A status keeps the first ones: the values of all models come before items of lists, and an
+    # item of each model beside the same of the others.
+    items = dict(sorted(items.items(), key=lambda item: _PLACE.sub(".", item[0])))
+    return {**numbers, **items}
 
 
 def _results(results: list[Any] | None) -> list[dict[str, Any]]:
@@ -198,6 +208,13 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidMessage(f"body: {error}") from error
+
+
+def _decode_python(body: bytes) -> _SednaBody:
+    try:
+        return msgspec.convert(json.loads(body), _SednaBody)
+    except (ValueError, RecursionError) as error:
         raise InvalidMessage(f"body: {error}") from error
 
 

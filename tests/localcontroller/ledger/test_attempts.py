@@ -264,3 +264,21 @@ def test_another_end_of_a_worker_that_names_no_process_is_that_of_a_new_one() ->
     assert after(end("/out/1/model"), end("/out/1/model")) == first
     second = after(end("/out/1/model"), end("/out/2/model"))
     assert (second.attempt, second.details) == (2, {"results.0.url": "/out/2/model"})
+
+
+def test_another_end_of_a_worker_that_counts_adds_nothing() -> None:
+    """Sedna's library sends such a message in each period of an inference worker."""
+
+    def end(count: int) -> ProcessMessage:
+        details = {"updateTime": str(count)}
+        return ProcessMessage(status="completed", counts={"seen": count}, details=details)
+
+    assert after(end(10), end(20), end(30)).totals["seen"] == 10
+
+
+def test_an_end_that_comes_again_with_another_time_is_the_same() -> None:
+    ends = [
+        ProcessMessage(phase="train", status="completed", details={"updateTime": time})
+        for time in ("a", "b")
+    ]
+    assert after(*ends).attempt == 1

@@ -253,3 +253,22 @@ def test_the_models_and_metrics_of_sednas_evaluation_are_told_apart() -> None:
     }
     assert message.details["results.1.url"] == "/models/m.pb"
     assert message.details["results.0.format"] == "pb"
+
+
+def test_the_values_of_both_models_come_before_items_of_lists() -> None:
+    metrics = {f"m{n}": [0.9, 0.8, 0.7, 0.6] for n in range(4)}
+    results = [{"url": "U", "metrics": metrics}, {"url": "V", "metrics": metrics}]
+    body = {"name": "w", "kind": "eval", "status": "completed", "results": results}
+    names = list(parse_sedna_message(json.dumps(body).encode(), worker="w").numbers)
+    values = [f"metrics.{place}m{n}" for place in ("", "1.") for n in range(4)]
+    assert names[:8] == values
+    assert names[8:10] == ["metrics.m0[0]", "metrics.1.m0[0]"]
+
+
+def test_a_metric_that_is_no_number_is_missing() -> None:
+    results = [{"url": "u", "metrics": {"p": float("nan"), "q": 0.5, "r": float("inf")}}]
+    body = {"name": "w", "kind": "eval", "status": "completed", "results": results}
+    message = parse_sedna_message(json.dumps(body).encode(), worker="w")
+    assert message.numbers == {"metrics.q": 0.5}
+    with pytest.raises(InvalidMessage):
+        parse_sedna_message(b'{"name": NaN}', worker="w")

@@ -32,7 +32,8 @@ SAMPLES: Final = "num_of_samples"
 HARD_EXAMPLES: Final = "num_of_hard_examples"
 
 _CLOCK: Final = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)\Z")
-_METRIC: Final = re.compile(r"[^\[\]]+(\[[0-9]{1,4}\])?\Z")
+# A LocalController tells four items of a list.
+_METRIC: Final = re.compile(r"[^\[\]]+(\[[0-3]\])?\Z")
 
 
 def read(object_: Object) -> IncrementalLearningJobSpec:

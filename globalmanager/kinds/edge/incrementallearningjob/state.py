@@ -29,9 +29,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 MAX_MODELS: Final = 3  # of one training; a LocalController tells no more
 MAX_METRICS: Final = 32
 METRICS: Final = "metrics."
-FORMER: Final = "metrics.1."
-"""A number of a report is a metric of the first model, or of the second one, when its name begins
-so."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -122,9 +119,9 @@ class Result(NamedTuple):
     models: list[TrainedModel]
     """With the URLs that the round gives them, wherever the worker had them."""
     new: Mapping[str, float]
-    """Metric of the first model -> value."""
+    """Metric of the model of the round -> value."""
     former: Mapping[str, float]
-    """The same of the second model."""
+    """The same of the other model."""
 
 
 def result_of(observed: Observed, current: Round) -> Result | None:
@@ -136,17 +133,18 @@ def result_of(observed: Observed, current: Round) -> Result | None:
     name = worker_name(observed.ref.name, current.stage.lower())
     entry = worker_entries(status.status_of(observed)).get(name, {})
     details = mapping(entry.get("details"))
-    told = [
-        TrainedModel(path, str(details.get(f"results.{index}.format", "")))
+    told = {
+        index: TrainedModel(path, str(details.get(f"results.{index}.format", "")))
         for index in range(MAX_MODELS)
         if (path := _within(current.directory, details.get(f"results.{index}.url")))
-    ]
+    }
     if entry.get("status") != "completed" or not told:
         return None
     numbers = mapping(entry.get("taskInfo"))
-    former = _metrics(numbers, FORMER)
-    new = {k: v for k, v in _metrics(numbers, METRICS).items() if f"{METRICS}{k}"[:10] != FORMER}
-    return Result(told, new, former)
+    # Of an evaluation, one model is of the round, whichever comes first.
+    new = min(told)
+    former = _metrics(numbers, 0 if new else 1)
+    return Result(list(told.values()), _metrics(numbers, new), former)
 
 
 def _within(directory: str, url: Any) -> str:
@@ -155,16 +153,26 @@ def _within(directory: str, url: Any) -> str:
     # mounted into the workers of later rounds: so only what follows the directory counts.
     for root in (directory, storage.path_in_pod(directory)):
         rest = url.partition(f"{root}/")[2].rstrip("/") if isinstance(url, str) else ""
-        if rest and ".." not in rest.split("/"):
+        # These divide MODEL_URLS and mount paths, and name variables of a container.
+        has_mark = any(mark in rest for mark in (";", ":", "$("))
+        if rest and ".." not in rest.split("/") and not has_mark:
             return f"{directory}/{rest}"
     return ""
 
 
-def _metrics(numbers: Mapping[str, Any], prefix: str) -> dict[str, float]:
+def _metrics(numbers: Mapping[str, Any], index: int) -> dict[str, float]:
+    """The metrics of a model, by its place in the report: metrics.NAME, or metrics.1.NAME."""
+    prefix = f"{METRICS}{index}." if index else METRICS
+    others = () if index else tuple(f"{METRICS}{other}." for other in range(1, MAX_MODELS))
     found = {}
     for name, value in numbers.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name.startswith(prefix) and is_number and math.isfinite(value):
+        if (
+            name.startswith(prefix)
+            and not name.startswith(others)
+            and is_number
+            and math.isfinite(value)
+        ):
             found[name.removeprefix(prefix)] = float(value)
     return dict(sorted(found.items())[:MAX_METRICS])
 

@@ -331,6 +331,21 @@ def test_the_format_of_the_samples_stays_in_a_round() -> None:
     assert world.child("Pod", "helmet-eval-1-0")["spec"]["initContainers"][0]["args"][1] == ""
 
 
+@pytest.mark.parametrize("name", ["a;b.pb", "a:b/m.pb", "$(HOME)/m.pb"])
+def test_a_model_with_a_mark_in_its_name_is_no_result(name: str) -> None:
+    world = incremental_job().settle()
+    tell(world, "train", f"{directory(world)}/{name}").settle()
+    assert world.status["current"]["stage"] == "Train"
+
+
+def test_metrics_are_of_their_model_in_any_order() -> None:
+    world = train(incremental_job().settle())
+    numbers = {"metrics_precision": 0.9, "metrics_1_precision": 0.2}
+    tell(world, "eval", "/models/deployed/m.pb", f"{directory(world)}/m.pb", **numbers).settle()
+    assert world.status["last"]["reason"] == "NotDeployed"
+    assert world.status["metrics"][0] == {"key": "precision", "value": "0.2"}
+
+
 def test_a_stage_that_fails_is_tried_again_and_then_says_why() -> None:
     world = incremental_job().settle()
     seconds = 0.0

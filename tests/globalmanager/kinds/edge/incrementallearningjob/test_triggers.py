@@ -128,6 +128,10 @@ def test_a_trigger_that_is_always_met_begins_no_round_without_new_samples() -> N
             {"trainSpec": trained(condition={"operator": ">", "threshold": 1, "metric": "x"})},
             "condition.metric",
         ),
+        (
+            {"trainSpec": trained(condition={"operator": ">", "threshold": 1, "metric": "x[4]"})},
+            "condition.metric",
+        ),
         ({"initialModel": {"name": "A B"}}, "spec.initialModel.name"),
     ],
 )
