@@ -83,6 +83,7 @@ def test_hard_examples_are_kept_with_their_answers(tmp_path: Path) -> None:
     environment = WorkerEnvironment(big_model_bind=Address(LOOPBACK, 0), hard_examples=path)
     with serving(Model(), environment) as service:
         client = CloudClient(service.address, timeout_s=PATIENCE_S)
+        assert client.wait_until_healthy(PATIENCE_S)
         client.ask(peers.samples(2))
         client.ask(-peers.samples(1))  # the estimator fails
         client.close()
