@@ -53,7 +53,7 @@ def tell_as_sedna(kind: str, *results: dict[str, Any]) -> None:
     url = f"{os.environ['LC_SERVER']}/sedna/workers/{name}/info"
     request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
     request.add_header("Content-Type", "application/json")
-    urllib.request.urlopen(request, timeout=10).read()
+    urllib.request.urlopen(request, timeout=60).read()
 
 
 def result(path: str, metrics: Any) -> dict[str, Any]:

@@ -198,7 +198,10 @@ async def test_a_resource_made_anew_under_its_name_gets_a_child_of_its_own(
         lambda: manager.engine.jobs.by_uid(uid) and manager.phase("a") == "Ready",
     )
     assert await data_of(user, "a") == "new"
-    assert manager.edge.desired[key_of("a")][NodeName("n1")].uid == uid
+    await async_eventually(
+        "the assignment of the new one",
+        lambda: manager.edge.desired[key_of("a")][NodeName("n1")].uid == uid,
+    )
 
 
 async def test_a_resource_made_anew_goes_on_as_soon_as_its_past_has_ended(
