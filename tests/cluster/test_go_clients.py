@@ -76,7 +76,7 @@ OWN: Final = {
         spec.deploySpec.model.hotUpdate
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.active status.failed status.round status.current status.progress
-        status.deployed status.last status.metrics status.workers""",
+        status.deployed status.former status.last status.metrics status.workers""",
     "sedna.io/v1alpha1/Model": """spec.sha256 status.observedGeneration status.conditions
         status.trainedBy status.digest status.nodes status.readyNodes status.versions
         status.returns status.workers""",
