@@ -230,7 +230,9 @@ class SimulatedCluster:
         self.server.is_faulty = False
         for name in sorted(self.twins):
             self.stop_controller(name, how="kill")
-        for disk in self.disks.values():
+        for name, disk in self.disks.items():
+            if disk.content.is_frozen:  # nobody would start it again when its present work is done
+                self.stop_controller(name, how=self.ends[name])
             disk.fails_at_next_sync = False
             disk.content.ends_after, disk.content.free_bytes = 0, content_disk.PLENTY
         for replica in self.replicas:

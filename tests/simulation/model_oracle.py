@@ -2,7 +2,8 @@
 
 - a node offers only content that a version of the Model has had in the API, byte for byte
 - it never goes back to an older version by itself, also across a kill and a power cut
-- what a worker has loaded last stays until a worker has loaded a newer version
+- what a worker has loaded last stays until a worker has loaded a newer version, or until content
+  from before it returns: the API has taken it back
 - the disk has no more bytes than the bound
 - when faults are over, each node that reads the Model has the newest version, and nothing else
 """
@@ -29,6 +30,8 @@ class _Offer(NamedTuple):
     """Of the newest version."""
     loaded: str
     """Digest of the version that a worker has loaded; "": none."""
+    digests: tuple[str, ...]
+    """Of all versions, newest first."""
 
 
 class ModelOracle:
@@ -87,8 +90,10 @@ class ModelOracle:
                 return f"{controller.name}: {key} {problem}"
         for key, record in now.items():
             known = offers.get(key)
-            loaded = known.loaded if known and known.uid == record.uid else ""
-            offers[key] = _Offer(record.uid, record.versions[0].generation, loaded)
+            digests = tuple(version.digest for version in record.versions)
+            is_kept = known and known.uid == record.uid and known.loaded in digests
+            loaded = known.loaded if known and is_kept else ""
+            offers[key] = _Offer(record.uid, record.versions[0].generation, loaded, digests)
         used = sum(file.stat().st_size for file in store._directory.iterdir())
         if used > MAX_BYTES + _SLACK_BYTES:
             return f"{controller.name}: {used} bytes of content"
@@ -143,6 +148,7 @@ def _regression(before: _Offer, record: ModelRecord | None) -> str:
     if newest < before.generation:
         return f"went back from version {before.generation} to {newest}"
     digests = [version.digest for version in record.versions]
-    if before.loaded and before.loaded not in digests:
+    is_taken_back = digests[0] in before.digests
+    if before.loaded and before.loaded not in digests and not is_taken_back:
         return f"lost {before.loaded}, which a worker has loaded, and has {digests}"
     return ""

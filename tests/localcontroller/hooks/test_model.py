@@ -561,6 +561,28 @@ async def test_wrong_content_does_not_come_again(ledger: Ledger, store_dir: Path
         assert node.data(await node.until_ready()) == right
 
 
+async def test_an_answer_without_a_length_that_was_cut_off_is_asked_for_again(
+    ledger: Ledger, store_dir: Path
+) -> None:
+    right = content(1000, seed=9)
+
+    async def cut_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"ETag": '"v1"'})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(right[:100])
+        await response.write_eof()
+        return response
+
+    async with serving(cut_off) as server, fetching(ledger, store_dir) as node:
+        await node.hold(url=f"{server.url}/a", sha256=sha256(right))
+        await node.until_problem("WrongDigest")
+        server.answer = FileServer(right, etag='"v1"')
+        node.tries_at_once = True
+        node.tries.set()
+        assert node.data(await node.until_ready()) == right
+
+
 async def test_wrong_content_without_a_tag_is_asked_for_rarely(
     ledger: Ledger, store_dir: Path
 ) -> None:
