@@ -86,11 +86,7 @@ def up(
         environment = Environment(state_dir, cluster, Api.from_kubeconfig(cluster.kubeconfig))
         on_api(environment)
         tokens = {node: secrets.token_urlsafe(32) for node in edges}
-        definitions = [
-            crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources
-        ]
-        for object_ in definitions + system.globalmanager(cluster.kubeconfig, tokens, tuning):
-            environment.api.apply(object_)
+        _install_globalmanager(environment, tokens, tuning)
         # Wait, because an edge whose first dial fails waits for seconds before it dials again.
         wait_until(
             "start of the GlobalManager",
@@ -113,6 +109,15 @@ def up(
             process.stop(state_dir)
         raise
     return environment
+
+
+def _install_globalmanager(
+    environment: Environment, tokens: Mapping[str, str], tuning: system.Tuning
+) -> None:
+    definitions = [crds.crd(kind, type_) for kind in KINDS for type_ in kind.definition.resources]
+    manifests = system.globalmanager(environment.kubeconfig, tokens, tuning)
+    for object_ in definitions + manifests:
+        environment.api.apply(object_)
 
 
 def connect(state_dir: Path) -> Environment:
