@@ -18,6 +18,8 @@ import numpy as np
 
 from edgeai.worker import CloudOnly, IncrementalLearning
 
+TRIES, TRY_S = 5, 3.0
+
 
 class Mean:
     def __init__(self) -> None:
@@ -53,7 +55,15 @@ def tell_as_sedna(kind: str, *results: dict[str, Any]) -> None:
     url = f"{os.environ['LC_SERVER']}/sedna/workers/{name}/info"
     request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
     request.add_header("Content-Type", "application/json")
-    urllib.request.urlopen(request, timeout=60).read()
+    for left in reversed(range(TRIES)):  # as often as the library
+        try:
+            urllib.request.urlopen(request, timeout=60).read()
+            return
+        except OSError as error:
+            print(repr(error))
+            if not left:
+                raise
+            time.sleep(TRY_S)
 
 
 def result(path: str, metrics: Any) -> dict[str, Any]:

@@ -32,6 +32,10 @@ def template(role: str) -> Object:
     return {"spec": spec}
 
 
+class NotDeployed(Exception):
+    """A round has ended without its model in use: its end, and the logs of its workers."""
+
+
 class Learning:
     """A job whose Dataset is a file with a number in each line."""
 
@@ -87,20 +91,25 @@ class Learning:
     def wait_for_deployment(self, round_: int) -> None:
         def check() -> bool:
             last = self.status().get("last", {})
-            assert (last.get("round"), last.get("reason")) == (round_, "Deployed"), self.status()
+            if last.get("round") == round_ and last["reason"] != "Deployed":
+                raise NotDeployed(last, self.logs("train"), self.logs("eval"))
+            assert last.get("round") == round_, self.status()
             return True
 
         eventually(f"round {round_} is deployed", check, timeout_s=180)
 
-    def pods(self) -> list[Object]:
+    def pods(self, role: str = "inference") -> list[Object]:
         name = self.job["metadata"]["name"]
-        selector = f"edgeai.io/name={name},edgeai.io/role=inference"
+        selector = f"edgeai.io/name={name},edgeai.io/role={role}"
         path = f"/api/v1/namespaces/default/pods?labelSelector={selector}"
         return list(self.api.get(path)["items"])
 
+    def logs(self, role: str = "inference") -> list[list[str]]:
+        return [self.api.log("default", pod["metadata"]["name"]) for pod in self.pods(role)]
+
     def wait_for_answer(self, answer: str) -> None:
         def check() -> bool:
-            lines = [self.api.log("default", pod["metadata"]["name"]) for pod in self.pods()]
+            lines = self.logs()
             assert any(answer in "".join(each[-3:]) for each in lines), lines
             return True
 

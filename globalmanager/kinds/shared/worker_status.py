@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from common.wire import TERMINAL
 from edgeai.api.status import MAX_MESSAGE_CHARS, mapping, worker_entries
 from edgeai.ids import WorkerName
-from edgeai.text import printable
+from edgeai.text import printable, shortened
 from globalmanager.contract import ReportRefused, WorkerReport
 from globalmanager.kinds.shared.status import replacement_patch
 from globalmanager.kinds.shared.stored import cut, fitting, stored_bytes
@@ -44,7 +44,7 @@ _BRACES: Final = 2
 
 _MAX_ENTRIES: Final = 32
 _MAX_KEY_CHARS: Final = 64
-_MAX_VALUE_CHARS: Final = 256
+_MAX_VALUE_CHARS: Final = 1024  # a path on a node may be long
 _MAX_COUNT: Final = 2**53
 
 
@@ -327,13 +327,14 @@ def worker_entry(report: WorkerReport, other_counts: OtherCounts) -> dict[str, A
     body = report.body
     counts = _numbers(body.task_info)
     before = other_counts.before
-    details = {k: printable(value)[:_MAX_VALUE_CHARS] for k, value in body.details.items()}
+    texts = {key: printable(value) for key, value in body.details.items()}
+    details = {key: shortened(text, _MAX_VALUE_CHARS) for key, text in texts.items()}
     return {
         "node": report.node,
         "instance": report.ledger_id,
         "attempt": report.attempt,
         **({"revision": report.revision} if report.revision else {}),
-        "phase": cut(printable(body.phase)[:_MAX_VALUE_CHARS], _PHASE_BYTES),
+        "phase": cut(printable(body.phase), _PHASE_BYTES),
         "status": body.status,
         "reason": cut(printable(body.reason)[:MAX_MESSAGE_CHARS], _REASON_BYTES),
         "taskInfo": greatest(before, counts),

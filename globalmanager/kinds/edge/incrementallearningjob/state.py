@@ -153,8 +153,9 @@ def _within(directory: str, url: Any) -> str:
     # mounted into the workers of later rounds: so only what follows the directory counts.
     for root in (directory, storage.path_in_pod(directory)):
         rest = url.partition(f"{root}/")[2].rstrip("/") if isinstance(url, str) else ""
-        # These divide MODEL_URLS and mount paths, and name variables of a container.
-        has_mark = any(mark in rest for mark in (";", ":", "$("))
+        # These divide MODEL_URLS and mount paths, name variables of a container, and end a path
+        # that was too long for the status.
+        has_mark = any(mark in rest for mark in (";", ":", "$(", "…"))
         if rest and ".." not in rest.split("/") and not has_mark:
             return f"{directory}/{rest}"
     return ""

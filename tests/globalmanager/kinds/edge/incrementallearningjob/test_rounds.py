@@ -480,6 +480,21 @@ def test_a_status_cannot_mount_what_a_spec_may_not(path: str) -> None:
     assert world.status["round"] == 1
 
 
+def test_a_model_has_the_whole_path_that_the_worker_tells() -> None:
+    world = incremental_job().settle()
+    place = directory(world)
+    tell(world, "train", f"{'/long' * 150}{place}/model.json").settle()
+    assert world.status["current"]["models"] == [{"url": f"{place}/model.json", "format": "json"}]
+
+
+def test_a_path_that_was_cut_names_no_model() -> None:
+    world = incremental_job().settle()
+    place = directory(world)
+    missing = 1024 - len(f"/{place}/model.j")
+    tell(world, "train", f"/{'a' * missing}{place}/model.json").settle()
+    assert world.status["current"]["stage"] == "Train"
+
+
 def test_metrics_can_fall_after_a_node_has_lost_its_ledger() -> None:
     world = train(incremental_job().settle())
     url = f"{directory(world)}/m.pb"
