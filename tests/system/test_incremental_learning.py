@@ -1,5 +1,7 @@
 """IncrementalLearningJobs on the local cluster: rounds by the count of samples, with the SDK."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from tests.system import learning_worker
 pytestmark = pytest.mark.timeout(400)
 CHECKOUT = Path(__file__).parents[2]
 NODE = "edge0"
+SDK = [sys.executable, "-u", "-m", learning_worker.__name__]
+SEDNA_VARIABLE = "SEDNA_PYTHON"
+"""Environment variable: a Python that has Sedna's library, which is on no package index."""
 
 
 def object_(group: str, kind: str, name: str, spec: Object) -> Object:
@@ -21,11 +26,11 @@ def object_(group: str, kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": f"{group}/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def template(role: str) -> Object:
+def template(program: list[str], role: str) -> Object:
     container = {
-        "name": role,
+        "name": role.rpartition("-")[2],
         "image": "edgeai/test",
-        "command": [sys.executable, "-u", "-m", learning_worker.__name__, role],
+        "command": [*program, role],
         "workingDir": str(CHECKOUT),
     }
     spec = {"nodeName": NODE, "containers": [container], "terminationGracePeriodSeconds": 1}
@@ -46,7 +51,8 @@ class Learning:
         name: str,
         *,
         group: str = "edgeai.io",
-        library: str = "",
+        messages: str = "",
+        program: list[str] = SDK,
         **model: Any,
     ) -> None:
         self.api = running.api
@@ -61,13 +67,13 @@ class Learning:
             "initialModel": {"name": name},
             "dataset": {"name": name, "trainProb": 0.8},
             "trainSpec": {
-                "template": template(f"{library}train"),
+                "template": template(program, f"{messages}train"),
                 "trigger": {"condition": trained},
             },
-            "evalSpec": {"template": template(f"{library}eval")},
+            "evalSpec": {"template": template(program, f"{messages}eval")},
             "deploySpec": {
                 "model": {"name": name, **model},
-                "template": template("inference"),
+                "template": template(program, "inference"),
                 "trigger": {"condition": better},
             },
             "outputDir": str(directory / "output"),
@@ -145,7 +151,7 @@ def test_two_rounds_in_the_same_pod(running: Environment, tmp_path: Path) -> Non
 def test_two_rounds_with_the_messages_of_sednas_library(
     running: Environment, tmp_path: Path
 ) -> None:
-    learning = Learning(running, tmp_path, "sedna", group="sedna.io", library="sedna-")
+    learning = Learning(running, tmp_path, "sedna", group="sedna.io", messages="sedna-")
     learning.add(*[10] * 10)
     learning.wait_for_deployment(1)
     learning.add(*[40] * 10)
@@ -153,4 +159,26 @@ def test_two_rounds_with_the_messages_of_sednas_library(
     learning.wait_for_answer('"answer": 25.0')
     present = learning.status()["conditions"][-1]
     assert (present["type"], present["stage"]) == ("Waiting", "Train")
+    assert (tmp_path / "models" / "first.json").read_text() == "[0, 0]"
+
+
+@pytest.fixture
+def sedna() -> list[str]:
+    """The program of a worker with Sedna's library."""
+    python = os.environ.get(SEDNA_VARIABLE, "")
+    if not python:
+        pytest.skip(f"{SEDNA_VARIABLE} names no Python that has Sedna's library")
+    subprocess.run([python, "-c", "import sedna.core.incremental_learning"], check=True)
+    return [python, "-u", str(Path(__file__).with_name("sedna_learning_worker.py"))]
+
+
+def test_two_rounds_with_sednas_library(
+    running: Environment, tmp_path: Path, sedna: list[str]
+) -> None:
+    learning = Learning(running, tmp_path, "library", group="sedna.io", program=sedna)
+    learning.add(*[10] * 10)
+    learning.wait_for_deployment(1)
+    learning.add(*[40] * 10)
+    learning.wait_for_deployment(2)
+    learning.wait_for_answer("25.0")
     assert (tmp_path / "models" / "first.json").read_text() == "[0, 0]"
