@@ -61,8 +61,7 @@ def with_jobs_mib(control_plane: ControlPlane, directory: Path) -> float:
 
 async def figures(directory: Path) -> dict[str, float]:
     """Args: directory: empty"""
-    async with LocalApi(directory) as cluster:
-        await cluster.install_edgeai_crds()
+    async with LocalApi(directory, is_installed=True) as cluster:
         manager = GlobalManager(
             kubeconfig=cluster.kubeconfig,
             system_namespace="default",

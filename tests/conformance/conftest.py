@@ -5,11 +5,8 @@
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
 
 import pytest
-import yaml
 
 from tests.conformance.clusters import (
     AnyCluster,
@@ -20,9 +17,8 @@ from tests.conformance.clusters import (
 )
 from tests.conformance.objects import node, widget_crd
 from tests.conformance.space import Space, fresh_space
+from tests.support.manifests import definitions
 from tests.support.waiting import eventually
-
-CRDS: Final = Path(__file__).parents[2] / "deploy" / "chart" / "definitions"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -36,7 +32,7 @@ def cluster(
     """A running cluster with our CRDs, that of widgets, and a node without a kubelet."""
     run = real_cluster if is_real(request.config) else local_cluster
     with run(tmp_path_factory.mktemp("cluster")) as cluster:
-        crds = [widget_crd(), *(yaml.safe_load(file.read_text()) for file in CRDS.iterdir())]
+        crds = [widget_crd(), *definitions()]
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         for crd in crds:
             cluster.client("POST", path, crd).ok()

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-import yaml
 
 from common import traces
 from common.wire import AUDIENCE
@@ -17,6 +16,7 @@ from globalmanager.rest import server as rest_server
 from localcontroller import http_server as edge_http_server
 from localcontroller.link import conversation
 from localcontroller.settings import Settings as EdgeSettings
+from tests.support.manifests import deployed
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 
@@ -74,7 +74,7 @@ def template(name: str) -> dict[str, Any]:
     """Spec of the pods that a Deployment or DaemonSet of deploy/edgeai.yaml makes."""
     (document,) = [
         each
-        for each in yaml.load_all((DEPLOY / "edgeai.yaml").read_text(), Loader=yaml.CSafeLoader)
+        for each in deployed()
         if each["metadata"]["name"] == name and each["kind"] in ("Deployment", "DaemonSet")
     ]
     spec: dict[str, Any] = document["spec"]["template"]["spec"]

@@ -22,8 +22,7 @@ PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M |
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
-    async with LocalApi(tmp_path) as cluster:
-        await cluster.install_edgeai_crds()
+    async with LocalApi(tmp_path, is_installed=True) as cluster:
         yield cluster
 
 

@@ -3,14 +3,14 @@
 import asyncio
 import functools
 import math
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 from prometheus_client import CollectorRegistry
 
 from common.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +22,7 @@ from edgeai.kube.sender import ClientSettings
 from edgeai.localcluster.api.server import Server, serve
 from edgeai.localcluster.controllers.garbage_collector import GarbageCollector
 from edgeai.localcluster.objects.containers import LogSource
+from edgeai.localcluster.objects.resources import CUSTOMRESOURCEDEFINITIONS
 from edgeai.localcluster.objects.store import Store
 from globalmanager.cache.informer import InformerSettings
 from globalmanager.contract import Assignment, Kind, WorkerSettings
@@ -34,11 +35,11 @@ from globalmanager.ha.fence import Fence
 from tests.globalmanager.gadgets import GADGET, PARTS, crd_of
 from tests.globalmanager.objects import GADGETS
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.manifests import definitions
 from tests.support.tasks import beside
 from tests.support.waiting import async_eventually
 
 TOKEN = "token-of-a-test"
-DEPLOYED: Final = Path(__file__).parents[2] / "deploy" / "chart" / "definitions"
 CRDS = ResourceType(
     "apiextensions.k8s.io",
     "v1",
@@ -51,17 +52,28 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 
 
 @functools.cache
-def deployed_crds() -> list[Object]:
-    """All of deploy/chart/definitions, which takes longer to parse than to create."""
-    files = sorted(DEPLOYED.glob("*.yaml"))
-    return [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in files]
+def _installed() -> bytes:
+    """The state of an API with all of deploy/chart/definitions."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "state.db"
+        store = Store(file)
+        for definition in definitions():
+            store.create(CUSTOMRESOURCEDEFINITIONS, definition)
+        store.close()
+        return file.read_bytes()
 
 
 class LocalApi:
-    """An API server and its garbage collector; `stop` and `start` play an outage."""
+    """An API server and its garbage collector; `stop` and `start` play an outage.
 
-    def __init__(self, directory: Path) -> None:
-        self._store = Store(directory / "state.db")
+    Args: is_installed: with all of deploy/chart/definitions
+    """
+
+    def __init__(self, directory: Path, *, is_installed: bool = False) -> None:
+        file = directory / "state.db"
+        if is_installed:
+            file.write_bytes(_installed())
+        self._store = Store(file)
         self._server: Server | None = None
         self._port = 0
         self.url = ""
@@ -74,12 +86,6 @@ class LocalApi:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def install_edgeai_crds(self) -> None:
-        """Create all of deploy/chart/definitions."""
-        async with await KubeClient.from_kubeconfig(self.kubeconfig) as client:
-            for crd in deployed_crds():
-                await client.create(CRDS, crd)
 
     async def start(self) -> None:
         self._server = await serve(self._store, token=TOKEN, port=self._port)

@@ -1,8 +1,32 @@
-"""Manifests of any type."""
+"""Manifests of any type, and those that deploy/ has."""
 
-from typing import Any
+import functools
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
 
 from edgeai.cli.api import Object
+
+_DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+
+
+@functools.cache
+def definitions() -> list[Object]:
+    """All of deploy/chart/definitions. Nobody may change them."""
+    files = sorted((_DEPLOY / "chart" / "definitions").glob("*.yaml"))
+    return [document for file in files for document in documents(file.read_text())]
+
+
+@functools.cache
+def deployed() -> list[Object]:
+    """All of deploy/edgeai.yaml. Nobody may change it."""
+    return documents((_DEPLOY / "edgeai.yaml").read_text())
+
+
+def documents(text: str) -> list[Object]:
+    """By libyaml: PyYAML itself takes five times as long, seconds for files of this size."""
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 def manifest(type_: str, name: str, namespace: str = "", **fields: Any) -> Object:

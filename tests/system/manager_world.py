@@ -228,10 +228,9 @@ async def items_of(client: KubeClient, type_: ResourceType) -> list[Object]:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[ManagerAndNode]:
     async with (
-        LocalApi(tmp_path) as cluster,
+        LocalApi(tmp_path, is_installed=True) as cluster,
         await KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
     ):
-        await cluster.install_edgeai_crds()
         for name in ("small", "big"):
             await client.create(MODELS, model(name, "default"))
         await client.create(NODES, {"metadata": {"name": NODE}})

@@ -29,8 +29,7 @@ MOVED_WITHIN_S: Final = 30.0
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
-    async with LocalApi(tmp_path) as cluster:
-        await cluster.install_edgeai_crds()
+    async with LocalApi(tmp_path, is_installed=True) as cluster:
         yield cluster
 
 

@@ -15,8 +15,7 @@ from tests.support.manifests import owned_by
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalApi]:
-    async with LocalApi(tmp_path) as cluster:
-        await cluster.install_edgeai_crds()
+    async with LocalApi(tmp_path, is_installed=True) as cluster:
         yield cluster
 
 

@@ -17,7 +17,7 @@ from edgeai.api.resources import (
     ResourceType,
 )
 from edgeai.cli.credentials.credentials import CLIENT_CA
-from edgeai.cli.doctor.facts import CONTROLLER, DEFINITIONS, MANAGER, NAME_LABEL
+from edgeai.cli.doctor.facts import CONTROLLER, MANAGER, NAME_LABEL
 from edgeai.cli.doctor.mounts import CA
 from edgeai.ids import NodeName
 from edgeai.kube.errors import NotFound
@@ -27,7 +27,6 @@ from globalmanager.ha import claims
 from globalmanager.ha.claims import Claim
 from globalmanager.ha.elector import LEASE_NAME, LEASES, REPLICA_LABEL
 from globalmanager.kinds.training.edge_placement import EDGE_LABEL
-from tests.globalmanager.cluster import deployed_crds
 from tests.support.certificates import Authority
 
 NAMESPACE: Final = "edgeai-system"
@@ -39,7 +38,7 @@ VALID: Final = timedelta(days=60)  # less than LASTS, so that it has begun
 
 class Installation:
     """Args:
-    kube: of an empty API
+    kube: of an API with the definitions, and nothing else
     kubeconfig: of the same
     directory: empty; gets certificates
     """
@@ -51,8 +50,6 @@ class Installation:
         self.authority = Authority(directory, days=365)
 
     async def apply(self) -> None:
-        for crd in deployed_crds():
-            await self.kube.create(DEFINITIONS, crd)
         labels = {NAME_LABEL: MANAGER}
         volumes = [
             {"name": "tls", "secret": {"secretName": TLS}},

@@ -53,7 +53,7 @@ Break = Callable[[Installation], Awaitable[object]]
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
     (tmp_path / "pki").mkdir()
     async with (
-        LocalApi(tmp_path) as api,
+        LocalApi(tmp_path, is_installed=True) as api,
         await UserClient.from_kubeconfig(api.kubeconfig) as kube,
     ):
         installation = Installation(kube, api.kubeconfig, tmp_path / "pki")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
@@ -33,9 +32,9 @@ from globalmanager.kinds.shared.worker_status import MAX_NODE_BYTES, MAX_WORKER_
 from tests.globalmanager.cluster import CRDS, LocalApi
 from tests.globalmanager.edge.world import QUICK_RETRY, A, B, EdgeSide
 from tests.globalmanager.kinds.edge.samples import federated_learning_spec, joint_inference_spec
+from tests.support.manifests import definitions
 from tests.support.waiting import async_eventually
 
-ROOT: Final = Path(__file__).parents[4]
 NO_CONTACTS: Final[dict[Any, Any]] = {}
 SETTINGS: Final = WorkerSettings(root_key=bytes(32))
 OWN, FOREIGN, SHARED = "own", "foreign", "shared"
@@ -203,9 +202,11 @@ def chunked(frame: wire.Report) -> list[bytes]:
 
 @pytest.fixture
 async def crds(cluster: LocalApi, kube: KubeClient) -> None:
-    for plural in ("jointinferenceservices", "federatedlearningjobs", "datasets"):
-        path = ROOT / "deploy" / "chart" / "definitions" / f"edgeai.io_{plural}.yaml"
-        await kube.create(CRDS, yaml.safe_load(path.read_text()))
+    plurals = ("jointinferenceservices", "federatedlearningjobs", "datasets")
+    names = {f"{plural}.edgeai.io" for plural in plurals}
+    for definition in definitions():
+        if definition["metadata"]["name"] in names:
+            await kube.create(CRDS, definition)
 
 
 async def test_whatever_a_node_sends_the_objects_of_others_are_byte_identical(

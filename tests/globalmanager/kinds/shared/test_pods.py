@@ -1,11 +1,9 @@
 """Pod templates: what the user gave, plus what a worker needs."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec
@@ -15,6 +13,7 @@ from globalmanager.kinds.edge import worker_form
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.kinds.edge.worker_form import WorkerPod
 from globalmanager.kinds.shared import pods, storage
+from tests.support.manifests import deployed
 from tests.support.world import SETTINGS, World, job
 
 CONTAINER = {"name": "main", "image": "registry.test/worker:1"}
@@ -155,7 +154,6 @@ def test_node(given: WorkerForm, node: str) -> None:
 # ---- tolerations --------------------------------------------------------------------------------
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
-DEPLOYED = Path(__file__).parents[4] / "deploy" / "edgeai.yaml"
 
 
 def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
@@ -164,8 +162,7 @@ def tolerations(given: WorkerForm, *, is_edge: bool = True) -> list[Object]:
 
 
 def test_a_pinned_edge_worker_stays_where_its_local_controller_does() -> None:
-    documents = yaml.load_all(DEPLOYED.read_text(), Loader=yaml.CSafeLoader)
-    (daemon_set,) = [each for each in documents if each["kind"] == "DaemonSet"]
+    (daemon_set,) = [each for each in deployed() if each["kind"] == "DaemonSet"]
     its = daemon_set["spec"]["template"]["spec"]["tolerations"]
     assert tolerations(template(nodeName="edge0")) == its
 
