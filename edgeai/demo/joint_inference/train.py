@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from edgeai.demo import digits, digits_source
 from edgeai.demo.digits import Digits, Floats
@@ -64,6 +63,8 @@ def split() -> tuple[Digits, Digits]:
 
 
 def train_edge(path: Path, data: Digits) -> None:
+    from sklearn.linear_model import LogisticRegression  # takes a second: demos import this module
+
     regression = LogisticRegression(C=10.0, max_iter=2000)  # type: ignore[no-untyped-call]
     regression.fit(coarse_features(data.images), data.labels)
     np.savez(

@@ -1,6 +1,7 @@
 """Of a pod only what is read stays in memory, whatever a tenant writes into its template."""
 
 import tracemalloc
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -238,28 +239,33 @@ def many(number: int) -> dict[str, str]:
     return {f"a.example.com/{n}": "x" for n in range(number)}
 
 
-LARGE: dict[str, Object] = {
-    "labels": {"metadata": {"labels": many(20_000) | {"edgeai.io/uid": "j"}}},
-    "annotations": {"metadata": {"annotations": {"a": "x" * 250_000, "edgeai.io/attempt": "2"}}},
-    "containers": {"spec": {"containers": [{"name": f"c{n}"} for n in range(20_000)]}},
-    "volumes": {"spec": {"volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(20_000)]}},
-    "config maps": {
+# Made when they are needed: each process that collects the tests would make and keep them all.
+LARGE: dict[str, Callable[[], Object]] = {
+    "labels": lambda: {"metadata": {"labels": many(20_000) | {"edgeai.io/uid": "j"}}},
+    "annotations": lambda: {
+        "metadata": {"annotations": {"a": "x" * 250_000, "edgeai.io/attempt": "2"}}
+    },
+    "containers": lambda: {"spec": {"containers": [{"name": f"c{n}"} for n in range(20_000)]}},
+    "volumes": lambda: {
+        "spec": {"volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(20_000)]}
+    },
+    "config maps": lambda: {
         "spec": {
             "volumes": [{"name": f"v{n}", "configMap": {"name": "x" * 250}} for n in range(20_000)]
         }
     },
-    "sysctls": {
+    "sysctls": lambda: {
         "spec": {"securityContext": {"sysctls": [{"name": f"n{n}"} for n in range(20_000)]}}
     },
-    "message": {"status": {"message": "x" * 300_000}},
-    "conditions": {"status": {"conditions": [{"type": f"t{n}"} for n in range(20_000)]}},
+    "message": lambda: {"status": {"message": "x" * 300_000}},
+    "conditions": lambda: {"status": {"conditions": [{"type": f"t{n}"} for n in range(20_000)]}},
 }
 
 
 @pytest.mark.parametrize("what", LARGE)
 def test_what_is_left_of_a_pod_has_a_limit(what: str) -> None:
     given = pod()
-    for field, values in LARGE[what].items():
+    for field, values in LARGE[what]().items():
         given[field] = {**given[field], **values}
     part = part_of(given)
     assert len(msgspec.json.encode(part)) <= 2 * MAX_POD_BYTES

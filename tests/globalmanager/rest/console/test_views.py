@@ -1,6 +1,7 @@
 """Pages of objects that nobody expects: every type at every place, and very large ones."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeai.api.elastic import SCALE_INS, SCALE_OUTS
-from edgeai.api.resources import ObjectRef
+from edgeai.api.resources import Object, ObjectRef
 from edgeai.ids import NodeName
 from globalmanager.edge.sessions.relay import RelayInfo
 from globalmanager.rest.console import board as board_module
@@ -151,20 +152,21 @@ def test_no_pod_scaler_or_node_breaks_a_page(status: Any, spec: Any, labels: Any
     assert details.is_troubled(other) in (True, False)
 
 
-LARGE = {
-    "one long text": {"a": "y z\n" * 400_000},
-    "many texts": {f"k{number}": "x" * 1000 for number in range(1500)},
-    "long keys": {f"{number}" + "k" * 10_000: 1 for number in range(150)},
-    "many numbers": {"l": list(range(100_000))},
-    "many maps": {f"k{number}": {"a": {}} for number in range(50_000)},
-    "many empty texts": {"l": [""] * 100_000},
+# Made when they are needed: each process that collects the tests would make and keep them all.
+LARGE: dict[str, Callable[[], Object]] = {
+    "one long text": lambda: {"a": "y z\n" * 400_000},
+    "many texts": lambda: {f"k{number}": "x" * 1000 for number in range(1500)},
+    "long keys": lambda: {f"{number}" + "k" * 10_000: 1 for number in range(150)},
+    "many numbers": lambda: {"l": list(range(100_000))},
+    "many maps": lambda: {f"k{number}": {"a": {}} for number in range(50_000)},
+    "many empty texts": lambda: {"l": [""] * 100_000},
 }
 
 
 @pytest.mark.parametrize("what", LARGE)
 def test_the_yaml_of_a_large_object_is_cut_before_it_is_encoded(what: str) -> None:
     """The event loop waits for it, and with the loop the sessions of all nodes."""
-    text = views._yaml({**object_of("digits"), "spec": LARGE[what]})
+    text = views._yaml({**object_of("digits"), "spec": LARGE[what]()})
     assert text.endswith("# (cut)\n")
     assert len(text) < 3 * views.MAX_YAML_CHARS
     found = yaml.safe_load(text)
