@@ -1,7 +1,7 @@
 """docs/adding-a-training-kind.md on a real control plane, under the rights that it generates.
 
 No pod runs here; what the kubelet of its node would say of it, the tests say. The local cluster's
-half is tests/docs/test_adding_a_training_kind.py.
+half is tests/system/test_adding_a_training_kind.py.
 """
 
 from collections.abc import Iterator

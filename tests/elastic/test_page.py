@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_commands import run_commands
+from tests.system.test_commands import run_commands
 from tests.training.jobs import PATIENCE_S
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeai.cli.runtimes import runtime
-from tests.docs.test_commands import run_commands
+from tests.system.test_commands import run_commands
 from tests.training.jobs import PATIENCE_S
 
 

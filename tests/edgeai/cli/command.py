@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from tests.support.waiting import eventually
 
 CHECKOUT: Final = Path(__file__).parents[3]
 DEADLINE_S: Final = 100.0
@@ -28,6 +31,21 @@ def start(
         # A shell's background job ignores Ctrl-C, and so would what it starts.
         preexec_fn=heed_interrupts,
     )
+
+
+class Ended(Exception):
+    """The command has ended though it should not have."""
+
+
+def wait_for(what: str, is_so: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """While the command runs. Raises: Ended with what the command has said"""
+
+    def check() -> object:
+        if process.poll() is not None:
+            raise Ended(process.communicate())
+        return is_so()
+
+    eventually(what, check, poll_s=0.01)
 
 
 def heed_interrupts() -> None:
