@@ -1,6 +1,6 @@
 """Runs the simulation: many seeds on several processes, or one seed again.
 
-python -m tests.simulation                        seeds 1 to 200, 5,000 steps with faults each
+python -m tests.simulation                        seeds 1 to 200 and 301 to 320, 4,500 steps each
 python -m tests.simulation --seed=17 --steps=5000 one run; prints its log when it fails
 """
 
@@ -10,12 +10,13 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tests.simulation.driver import Outcome, simulate
+from tests.simulation.driver import FIRST_WITH_ROUNDS, Outcome, simulate
 
 SEEDS: Final = 200
+WITH_ROUNDS: Final = 20
 STEPS: Final = 4500
 PROCESSES: Final = 2
 
@@ -26,10 +27,11 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.seed is not None:
         return _report([simulate(options.seed, options.steps)], options.steps)
-    seeds = range(options.first, options.first + options.seeds)
+    seeds: Sequence[int] = range(options.first, options.first + options.seeds)
     if options.until_broken:
         outcomes = (simulate(seed, options.steps) for seed in seeds)
         return _report(_until_broken(outcomes), options.steps)
+    seeds = [*seeds, *range(FIRST_WITH_ROUNDS, FIRST_WITH_ROUNDS + options.rounds)]
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         runs = pool.imap_unordered(functools.partial(simulate, steps=options.steps), seeds)
         return _report(runs, options.steps)
@@ -40,6 +42,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--first", type=int, default=1, help="first seed")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
+    parser.add_argument(
+        "--rounds", type=int, default=WITH_ROUNDS, help="number of seeds with incremental learning"
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="steps with faults of each seed")
     parser.add_argument("--until-broken", action="store_true", help="end with the first failure")
     parser.add_argument("--processes", type=int, default=PROCESSES)

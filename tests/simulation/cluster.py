@@ -18,6 +18,8 @@ from tests.simulation.model_oracle import ModelOracle
 from tests.simulation.models import HOT, ModelServer
 from tests.simulation.network import Connection, Network
 from tests.simulation.oracle import HOT_MODEL, LABEL, ROLLED_FLEET, Oracle
+from tests.simulation.round_oracle import BETTER
+from tests.simulation.round_oracle import NAME as ROUNDS_NAME
 from tests.simulation.transport import Weather
 from tests.simulation.world import VirtualTime
 from tests.support.manifests import manifest
@@ -139,6 +141,26 @@ class SimulatedCluster:
 
     def delete_learning(self, name: str) -> None:
         self.api.handle("DELETE", f"{_LEARNING}/{name}", {}, None)
+
+    def create_rounds(self, node: str, *, is_hot: bool) -> None:
+        """A job of incremental learning, and its Dataset."""
+        spec = {"url": "/data/samples.txt", "nodeName": node}
+        self.create("edgeai.io/v1alpha1 Dataset", ROUNDS_NAME, spec=spec)
+        spec = rounds_spec(node, is_hot=is_hot)
+        self.create("edgeai.io/v1alpha1 IncrementalLearningJob", ROUNDS_NAME, spec=spec)
+
+    def roll_out(self, deployment: Key) -> None:
+        """What the controller of Deployments writes when new pods serve."""
+        generation = self.api.objects[deployment]["metadata"]["generation"]
+        available = {"type": "Available", "status": "True"}
+        status = {
+            "observedGeneration": generation,
+            "replicas": 1,
+            "updatedReplicas": 1,
+            "conditions": [available],
+        }
+        path = f"/apis/apps/v1/namespaces/default/deployments/{deployment.name}/status"
+        self.api.handle("PATCH", path, {}, {"status": status})
 
     def set_phase(self, pod: Key, phase: str) -> None:
         """What the kubelet of the pod's node writes."""
@@ -278,6 +300,23 @@ def learning_spec(nodes: Sequence[str]) -> dict[str, Any]:
             {"dataset": {"name": f"data-{node}"}, "template": template(nodeName=node)}
             for node in nodes
         ],
+    }
+
+
+def rounds_spec(node: str, *, is_hot: bool) -> dict[str, Any]:
+    better = {"metric": "precision_delta", "operator": ">", "threshold": BETTER}
+    form = {"template": template(nodeName=node)}
+    return {
+        "initialModel": {"name": "small"},
+        "dataset": {"name": ROUNDS_NAME},
+        "trainSpec": form,
+        "evalSpec": form,
+        "deploySpec": {
+            **form,
+            "model": {"name": "big", "hotUpdate": is_hot, "pollPeriodSeconds": 1},
+            "trigger": {"condition": better},
+        },
+        "outputDir": "/data",
     }
 
 

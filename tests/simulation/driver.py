@@ -14,7 +14,16 @@ from localcontroller.ledger.attempts import MAX_WORKER_PROCESSES
 from localcontroller.workers.intake import SPEAKS_WITHIN_S
 from tests.simulation.cluster import NODES, SimulatedCluster
 from tests.simulation.crashfree import CALM_S, differences, end_of, reference_of, unended
-from tests.simulation.rules import OF_MODELS, WEIGHTS, WITH_FLEETS, WITH_ROLLOUTS, Rules, Weights
+from tests.simulation.round_oracle import ROUNDS
+from tests.simulation.rules import (
+    OF_MODELS,
+    WEIGHTS,
+    WITH_FLEETS,
+    WITH_ROLLOUTS,
+    WITH_ROUNDS,
+    Rules,
+    Weights,
+)
 from tests.simulation.world import BrokenInvariant, VirtualTime, is_killing
 
 RULE_EVERY: Final = (12, 36)
@@ -26,6 +35,8 @@ FIRST_WITH_FLEETS: Final = 101
 """The runs of this and further seeds have fleets, too."""
 FIRST_WITH_ROLLOUTS: Final = 151
 """The runs of this and further seeds have rollouts of a Model, too."""
+FIRST_WITH_ROUNDS: Final = 301
+"""The runs of this and further seeds have rounds of incremental learning, and no fleets."""
 LONG_S: Final = 2.0  # when nothing happens for so long, the next rule comes
 SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnection are over
 ABSENT_S: Final = 100.0  # the session ends after 40 s, and the grace time after 40 s more
@@ -77,6 +88,7 @@ class Run:
         if self.world.chance(OLD):
             self._grow_old()
         self._finish_rollout()
+        self._finish_round()
         self._check_settled()
         before = oracle.quiet_writes()
         self.run_for(QUIET_S)
@@ -98,6 +110,13 @@ class Run:
         self.cluster.edit_rollout(paused=False)
         for _ in range(12 if self.cluster.oracle.rollout() else 0):
             self.rules.report_models()
+            self.run_for(20.0)
+
+    def _finish_round(self) -> None:
+        """The workers of incremental learning do their work until the job waits for samples."""
+        self.rules.add_samples()
+        for _ in range(24 if list(self.cluster.api.of(ROUNDS)) else 0):
+            self.rules.rounds.work(may_fail=False)
             self.run_for(20.0)
 
     def _grow_old(self) -> None:
@@ -133,6 +152,7 @@ class Run:
         oracle.check_children()
         oracle.check_sums()
         oracle.check_pods()
+        oracle.check_rounds()
         living = [each for each in cluster.controllers.values() if each.process.is_alive]
         oracle.check_rollout(living)
         oracle.check_models(living)
@@ -165,6 +185,8 @@ class Outcome:
 
 def weights_of(seed: int) -> Weights:
     """How often each rule is drawn. Every other run has Models whose content goes to nodes."""
+    if seed >= FIRST_WITH_ROUNDS:
+        return WITH_ROUNDS
     weights = WITH_FLEETS if seed >= FIRST_WITH_FLEETS else WEIGHTS
     if seed >= FIRST_WITH_ROLLOUTS:
         weights = WITH_ROLLOUTS

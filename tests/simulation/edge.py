@@ -25,6 +25,7 @@ from tests.simulation import models
 from tests.simulation.disk import Disk
 from tests.simulation.models import ModelServer, SimulatedSources, SimulatedThreads
 from tests.simulation.network import Network
+from tests.simulation.round_oracle import NAME
 from tests.simulation.world import Process, VirtualTime
 
 Rows = dict[str, list[Any]]
@@ -154,6 +155,8 @@ class Controller:
         if self.ledger is not None:
             for grant in self.ledger.view.grants.values():
                 for worker in sorted(grant.workers):
+                    if worker.startswith(NAME):
+                        continue  # these workers report what they have done
                     # Only a fleet has pods of the third name that each node has a grant for.
                     if ("-node-" in worker) == worker.startswith("fleet"):
                         yield grant.uid, worker

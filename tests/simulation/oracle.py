@@ -38,6 +38,7 @@ from tests.simulation.cloud import SimulatedManager
 from tests.simulation.edge import MODEL_KEY, Controller, Rows
 from tests.simulation.model_oracle import MODELS, ModelOracle
 from tests.simulation.network import Connection
+from tests.simulation.round_oracle import ROUNDS, RoundOracle
 from tests.simulation.world import BrokenInvariant, Process, VirtualTime
 
 LABEL: Final = "camera"
@@ -47,7 +48,7 @@ HOT_MODEL: Final = "hot"
 SERVICES: Final = "jointinferenceservices.edgeai.io"
 LEARNING: Final = "federatedlearningjobs.edgeai.io"
 DATASETS: Final = "datasets.edgeai.io"
-ON_EDGES: Final = (SERVICES, LEARNING, DATASETS, MODELS)  # what nodes hold tasks of
+ON_EDGES: Final = (SERVICES, LEARNING, ROUNDS, DATASETS, MODELS)  # what nodes hold tasks of
 _ENDS: Final = ("Complete", "Failed")  # conditions after which a job never changes its mind
 EVIL: Final = "evil"  # phase in reports of a node for what is not bound to it
 _ELSEWHERE: Final = "countedElsewhere"
@@ -85,7 +86,7 @@ class Oracle:
     def __init__(self, world: VirtualTime, api: Api, models: ModelOracle) -> None:
         self.world, self.api = world, api
         self._claims = PublishedClaims(world, api)
-        self.models = models
+        self.models, self.rounds = models, RoundOracle()
         self.truth = Truth()
         self.managers: list[SimulatedManager] = []
         self.controllers: list[Controller] = []
@@ -348,6 +349,8 @@ class Oracle:
         """Worker -> its entry, in .status and in the slices of the job."""
         entries = dict(((job or {}).get("status") or {}).get("workers") or {})
         for _, config_map in self._children("configmaps", job):
+            if not is_slice(config_map):
+                continue
             entries |= slices.part_of(config_map)["workers"]
         return entries
 
@@ -391,7 +394,7 @@ class Oracle:
                 self.bound[each["metadata"]["uid"]] |= self.nodes_of(other, each)
         if key.resource == MODELS and new is not None:
             self.models.published(new)
-        if key.resource == "configmaps" and old and new and owner_of(new):
+        if key.resource == "configmaps" and old and new and is_slice(new):
             parts = slices.part_of(old), slices.part_of(new)
             self._check_entries(key, *parts, owner_of(new), set())
         if what == "ADDED" and key.resource == "deployments.apps" and new is not None:
@@ -405,6 +408,8 @@ class Oracle:
         """Args: present: the nodes that the spec binds the job to at the time of the write"""
         if new.get("observedGeneration", 0) < old.get("observedGeneration", 0):
             self.fail("I4", f"observedGeneration of {key.name} went back")
+        if key.resource == ROUNDS and (problem := self.rounds.problem_of_status(uid, old, new)):
+            self.fail("I6", problem)
         if not ends_of(old) <= ends_of(new):
             self.fail("I4", f"{key.name} had ended as {ends_of(old)}, and is {ends_of(new)}")
         self._check_entries(key, old, new, uid, present)
@@ -455,6 +460,8 @@ class Oracle:
         """A worker that has succeeded never runs again, and no worker begins after the end."""
         job = self.job(owner_of(pod))
         status = (job or {}).get("status") or {}
+        if problem := self.rounds.problem_of_pod(key.name, owner_of(pod), status):
+            self.fail("I6", problem)
         if key.name in (status.get("finished") or ()):
             self.fail("I6", f"{key.name} is made again after its success")
         if ends_of(status):
@@ -597,6 +604,16 @@ class Oracle:
             elif not done and alive != workers:
                 self.fail("I7", f"{key.name} runs {sorted(alive)} of {sorted(workers)}")
 
+    def check_rounds(self) -> None:
+        for _, job in self.api.of(ROUNDS):
+            phases = {
+                key.name: (pod.get("status") or {}).get("phase", "Pending")
+                for key, pod in self._children("pods", job)
+            }
+            alive = {name for name, phase in phases.items() if phase in ("Pending", "Running")}
+            if problem := self.rounds.problem_at_end(job.get("status") or {}, alive):
+                self.fail("I14", problem)
+
     def check_contact(self, node: str, *, is_connected: bool) -> None:
         for key, object_ in list(self.api.objects.items()):
             if key.resource not in ON_EDGES or self.nodes_of(key, object_) != {node}:
@@ -657,6 +674,8 @@ def nodes_of(key: Key, job: Object) -> set[str]:
     spec = job["spec"]
     if key.resource == DATASETS:
         return {spec["nodeName"]}
+    if key.resource == ROUNDS:
+        return {spec["trainSpec"]["template"]["spec"]["nodeName"]}
     workers = [spec["edgeWorker"]] if key.resource == SERVICES else spec["trainingWorkers"]
     return {each["template"]["spec"]["nodeName"] for each in workers}
 
@@ -680,6 +699,10 @@ def ends_of(status: Object) -> set[str]:
 
 def owner_of(object_: Object) -> str:
     return str((object_["metadata"].get("ownerReferences") or [{"uid": ""}])[0]["uid"])
+
+
+def is_slice(config_map: Object) -> bool:
+    return labels_of(config_map).get("edgeai.io/role") == slices.ROLE
 
 
 def role_of(object_: Object) -> str:

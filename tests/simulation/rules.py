@@ -16,6 +16,7 @@ from tests.simulation.edge import Controller
 from tests.simulation.models import HOT
 from tests.simulation.network import Connection
 from tests.simulation.oracle import EVIL, ROLLED_FLEET, SERVICES, WorkerId, owner_of
+from tests.simulation.rounds import RoundWorkers
 
 FLEETS: Final = ("fleet0", "fleet1")
 JOBS: Final = tuple(f"job{number}" for number in range(5))
@@ -40,6 +41,7 @@ class Rules:
         self._evil = 0
         self._published = 1
         self._serves: dict[str, int] = {}  # node -> version that its worker of the rolled fleet has
+        self.rounds = RoundWorkers(cluster)
         self._lies: set[tuple[str, str]] = set()  # (node, uid of the job that it reported)
 
     # ---- users ----------------------------------------------------------------------------------
@@ -165,6 +167,20 @@ class Rules:
 
     def delete_learning(self) -> None:
         self._cluster.delete_learning(self._random.choice(LEARNING))
+
+    def create_rounds(self) -> None:
+        self.rounds.create()
+
+    def add_samples(self) -> None:
+        self.rounds.add_samples()
+
+    def work(self) -> None:
+        self.rounds.work()
+
+    def work_and_kill(self) -> None:
+        """A replica ends about when it acts on what the workers of a round have done."""
+        self.rounds.work()
+        self._later(0.2, self.kill_manager)
 
     # ---- kubelets -------------------------------------------------------------------------------
 
@@ -620,6 +636,15 @@ WITH_ROLLOUTS: Final[Weights] = {
     Rules.reject_version: 2,
     Rules.pause_rollout: 1,
     Rules.report_models: 30,
+}
+WITH_ROUNDS: Final[Weights] = {
+    **WEIGHTS,
+    Rules.create_job: 2,
+    Rules.recreate_job: 1,
+    Rules.create_rounds: 20,
+    Rules.add_samples: 15,
+    Rules.work: 60,
+    Rules.work_and_kill: 4,
 }
 OF_MODELS: Final[Weights] = {
     Rules.create_job: 2,
