@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
@@ -241,12 +240,7 @@ class IncrementalLearning:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

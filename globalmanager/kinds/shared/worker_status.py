@@ -191,6 +191,13 @@ class WorkerFold:
         )
 
 
+def latest(status: Mapping[str, Any]) -> WorkerFold:
+    """The fold of workers whose numbers may fall, as a round, a loss or a metric: the greatest of
+    all ledgers never would.
+    """
+    return WorkerFold(status, keep_greatest=False)
+
+
 class Sizes:
     """The bytes of .status.workers as the API stores them: of all entries, and of each node's."""
 

@@ -4,12 +4,12 @@ from edgeai.api.federatedlearningjob import DEFINITION
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.federatedlearningjob.assignments import assignments
-from globalmanager.kinds.edge.federatedlearningjob.fold import fold
 from globalmanager.kinds.edge.federatedlearningjob.plan import plan
 from globalmanager.kinds.edge.federatedlearningjob.spec import read, references
 from globalmanager.kinds.edge.federatedlearningjob.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
 from globalmanager.kinds.shared import workloads
+from globalmanager.kinds.shared.worker_status import latest
 
 KIND = Kind(
     definition=DEFINITION,
@@ -29,5 +29,5 @@ KIND = Kind(
     foreign=frozenset({workloads.WORKLOADS}),
     plan=workloads.queued(plan),
     assignments=assignments,
-    fold=fold,
+    fold=latest,
 )

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from common.wire import WorkerGrant
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.objects import has_role, is_being_deleted
 from edgeai.api.pod_state import node_of, phase_of
@@ -17,6 +16,7 @@ from edgeai.api.resources import DEPLOYMENTS, PODS, Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ServicePort
+from globalmanager.kinds.edge import grants
 from globalmanager.kinds.edge.jointinferenceservice.model_rollout import Contents
 from globalmanager.kinds.edge.jointinferenceservice.spec import EDGE, FLEET
 from globalmanager.kinds.edge.jointinferenceservice.workers import (
@@ -27,7 +27,6 @@ from globalmanager.kinds.edge.jointinferenceservice.workers import (
 )
 from globalmanager.kinds.edge.references import model_ref
 from globalmanager.kinds.edge.worker_form import fixed_node
-from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
@@ -46,8 +45,7 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     service, spec = observed.ref.name, observed.spec
     fixed = fixed_node(spec.edge_worker) if spec else ""
     # One template makes all pods, so all edge workers have one secret.
-    secret = worker_secret(observed.settings.root_key, observed.uid, EDGE)
-    grant = WorkerGrant(secret_hash=secret_hash(secret))
+    grant = grants.grant(observed, EDGE)
     common = Assignment.of(
         observed,
         # A wrong edit keeps the grants: the workers of the last valid spec still report.

@@ -27,13 +27,12 @@ from edgeai.api.resources import (
 from edgeai.api.status import mapping
 from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed, UpdateRule
-from globalmanager.kinds.edge import mining, transport
+from globalmanager.kinds.edge import grants, mining, transport
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, FLEET, workers
 from globalmanager.kinds.edge.worker_form import WorkerPod, build, fixed_node, set_by_user
 from globalmanager.kinds.shared import children, objects, pods, sedna, storage
 from globalmanager.kinds.shared.pods import EnvVar, field, literal, worker_api
-from globalmanager.kinds.shared.secrets import worker_secret
 
 # Sedna's port of the big model.
 PORT: Final = 5000
@@ -112,10 +111,7 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
     use them.
     """
     name = observed.ref.name
-    value = worker_secret(observed.settings.root_key, observed.uid, EDGE)
-    secret = children.secret(
-        observed, name=secret_name(name), role=EDGE, values={pods.WORKER_SECRET: value}
-    )
+    secret = grants.secret(observed, secret_name(name), EDGE)
     service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
     cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed, spec.cloud_worker))
     is_fleet = spec.edge_worker.per_node
