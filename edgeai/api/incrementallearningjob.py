@@ -9,18 +9,19 @@ ResolvedRefs   True: the Dataset, the Models, their Secrets, the Nodes and the f
                the models of the rounds. The plan creates nothing until the condition is True.
                Unknown while the spec is not accepted.
 Learning       True: Watching (the job waits for new samples), Training, Evaluating, Deploying.
-               False: Waiting, Starting, the reason that a pod's status gives, NotCounted (the
-               Dataset has no count), or why the last round ended without a deployment: TrainFailed,
-               EvalFailed, DeployFailed, MetricMissing. The next round begins all the same. Never
-               final.
+               False: Waiting, Starting, Suspended, the reason that a pod's status gives,
+               NotCounted (the Dataset has no count), or why the last round ended without a
+               deployment: TrainFailed, EvalFailed, DeployFailed, MetricMissing. The next round
+               begins all the same. Never final.
+Suspended      True: spec.suspend is true. False: Resumed. Absent for a job never suspended.
 EdgeConnected  True: the LocalControllers of the workers' nodes have a session. False: NoContact.
 Overridden     True: somebody else sets fields of a child again after each correction, so edgeai
                leaves them. The message names child and fields. Absent otherwise.
 Stalled        True: a worker has a fault that somebody must repair. Absent otherwise.
 
 In group sedna.io there are the conditions of Sedna, too, at the end: Completed or Failed of the
-last stage that ended, and last the present one: Waiting, Ready, Starting or Running. Their field
-`stage` is Train, Eval or Deploy.
+last stage that ended, with its models and metrics in `data`, and last the present one: Waiting,
+Ready, Starting or Running. Their field `stage` is Train, Eval or Deploy.
 """
 
 import enum
@@ -28,7 +29,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from edgeai.api.definitions import Definition, edge_types
+from edgeai.api.definitions import Definition, Suspension, edge_types
 from edgeai.api.jointinferenceservice import HotModel, Mining, ModelName
 from edgeai.api.resources import DEPLOYMENTS
 from edgeai.api.specs import NonEmpty
@@ -122,6 +123,9 @@ class IncrementalLearningJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Directory of the node, or s3 URL, below which each round has a directory for its model."""
     credential_name: str = ""
     """Name of the Secret with the keys of an s3 URL in outputDir."""
+    suspend: bool | None = None
+    """True: no round begins or goes on, and the pods of train and eval are deleted, until it is
+    false again. The inference worker goes on."""
 
 
 class Stage(enum.StrEnum):
@@ -142,6 +146,7 @@ class Phase(enum.StrEnum):
     TRAINING = "Training"
     EVALUATING = "Evaluating"
     DEPLOYING = "Deploying"
+    SUSPENDED = "Suspended"
     INVALID = "Invalid"  # this generation of the spec is not accepted; Failed in group sedna.io
 
 
@@ -153,7 +158,7 @@ class StageCondition(Condition, frozen=True, kw_only=True, rename="camel"):
     last_heartbeat_time: Time | None = None
     """As `lastTransitionTime`, of a condition of Sedna."""
     data: str = ""
-    """JSON with the models of the stage."""
+    """JSON with the models of the stage, and their metrics once they are evaluated."""
 
 
 MAX_NUMBER: Final = 2**53
@@ -210,6 +215,8 @@ class Round(msgspec.Struct, frozen=True, rename="camel"):
     """Where the present attempt of the training, or the one that ended well, saves its model."""
     attempt: Attempt = 0
     """Number of attempts of the stage before the present one."""
+    last_report: Number = 0
+    """Of a deployment: number of the inference worker's last report before."""
     succeeded: str = ""
     """When the pod of the attempt was seen to have succeeded. Its report is waited for."""
     format: str = ""
@@ -300,4 +307,5 @@ DEFINITION: Final = Definition(
     spec=IncrementalLearningJobSpec,
     status=IncrementalLearningJobStatus,
     pod_owners=(DEPLOYMENTS,),
+    suspensions=(Suspension(("spec", "suspend")),),
 )

@@ -73,7 +73,7 @@ OWN: Final = {
     "sedna.io/v1alpha1/IncrementalLearningJob": """spec.trainSpec.name spec.trainSpec.nodeName
         spec.trainSpec.workerSpec spec.evalSpec.name spec.evalSpec.nodeName spec.evalSpec.workerSpec
         spec.deploySpec.name spec.deploySpec.nodeName spec.deploySpec.workerSpec
-        spec.deploySpec.model.hotUpdate
+        spec.deploySpec.model.hotUpdate spec.suspend
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.active status.failed status.round status.current status.progress
         status.deployed status.former status.last status.metrics status.workers""",

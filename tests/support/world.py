@@ -100,6 +100,7 @@ def report(
     attempt: int = 1,
     revision: int = 0,
     status: WorkerStatus = "running",
+    phase: str = "inference",
     reason: str = "",
     counts: Mapping[str, int | float] | None = None,
     details: Mapping[str, str] | None = None,
@@ -107,7 +108,7 @@ def report(
     is_former: bool = False,
 ) -> WorkerReport:
     body = ReportBody(
-        phase="inference",
+        phase=phase,
         status=status,
         reason=reason,
         task_info=dict(counts or {}),

@@ -27,7 +27,7 @@ from edgeai.api.status import STARTING, WAITING, Finding, Truth, left_s, mapping
 from edgeai.faults import pod_faults
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Observed, Plan
-from globalmanager.kinds.edge import references
+from globalmanager.kinds.edge import references, suspension
 from globalmanager.kinds.edge.federatedlearningjob import progress, worker_secrets, workers
 from globalmanager.kinds.edge.federatedlearningjob import spec as types
 from globalmanager.kinds.edge.federatedlearningjob.assignments import nodes
@@ -36,7 +36,7 @@ from globalmanager.kinds.shared import children, lifecycle, sedna, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers, own_pods
 from globalmanager.kinds.shared.silent_nodes import has_quota, silent_since
-from globalmanager.kinds.shared.status import RESUMED, SUSPENDED
+from globalmanager.kinds.shared.status import SUSPENDED
 
 REPLACED_AFTER_S: Final = 30.0
 """Seconds. The plan does not replace a younger failed pod yet. A node that refuses a pod refuses
@@ -78,7 +78,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
     else:
         findings = (status.accepted(_note(observed, spec)), references.resolved(obstacles))
-    if types.is_suspended(observed):
+    if suspension.is_suspended(observed):
         return _suspended(observed, findings, now)
     outcome = _outcome(observed, spec, now)
     # At the end, and when the trainers have had their time, the pods that still run go. A trainer
@@ -94,7 +94,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return lifecycle.conclude(
         observed,
         now,
-        findings=[*findings, outcome.training, *_resumed(observed)],
+        findings=[*findings, outcome.training, *suspension.findings(observed)],
         end=outcome.end,
         phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
         nodes=nodes(observed),
@@ -160,7 +160,7 @@ def _suspended(observed: Observed, findings: Sequence[Finding], now: datetime) -
     return lifecycle.conclude(
         observed,
         now,
-        findings=[*findings, outcome.training, _suspension(observed, Truth.TRUE, SUSPENDED)],
+        findings=[*findings, outcome.training, *suspension.findings(observed)],
         phase=sedna.phase(observed, outcome.phase),
         nodes=nodes(observed),
         fields={**fields, "startTime": recorded.get("startTime")},
@@ -168,17 +168,6 @@ def _suspended(observed: Observed, findings: Sequence[Finding], now: datetime) -
         examination=pod_faults.examine(filter(is_being_deleted, own_pods(observed)), now),
         stages=tuple(stage for stage in stages if stage),
     )
-
-
-def _resumed(observed: Observed) -> tuple[Finding, ...]:
-    """Condition Suspended of a job that was suspended before."""
-    was_suspended = status.condition(observed, SUSPENDED)
-    return (_suspension(observed, Truth.FALSE, RESUMED),) if was_suspended else ()
-
-
-def _suspension(observed: Observed, truth: Truth, reason: str) -> Finding:
-    message = f"{observed.type.kind} {observed.ref.name} is {reason.lower()}."
-    return Finding(SUSPENDED, truth, reason, message)
 
 
 def _new_start(observed: Observed, now: datetime) -> dict[str, Any]:
@@ -396,7 +385,7 @@ def _cleared(observed: Observed, now: datetime) -> Plan:
 def _numbers(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> dict[str, Any]:
     pods = own_pods(observed)
     finished_names = finished(observed, spec)
-    is_suspended = types.is_suspended(observed)
+    is_suspended = suspension.is_suspended(observed)
     return {
         "active": sum(has_quota(observed, pod, is_suspended=is_suspended) for pod in pods),
         "succeeded": len(finished_names),

@@ -6,7 +6,6 @@ from typing import Final
 from edgeai.api.federatedlearningjob import FederatedLearningJobSpec, TrainingWorker, Transmitter
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.specs import InvalidSpec, check_object_name, check_service_name, parse_spec
-from edgeai.api.status import mapping
 from edgeai.ids import WorkerName
 from globalmanager.contract import Job, Observed
 from globalmanager.kinds.edge import references as refs
@@ -167,11 +166,6 @@ def worker_name(job: str, index: int | None) -> WorkerName:
     if index is None:
         return WorkerName(f"{job}-{AGGREGATION}")
     return replica_name(job, TRAIN, index)
-
-
-def is_suspended(observed: Observed) -> bool:
-    """Whether spec.suspend is true, also in a spec that is not accepted otherwise."""
-    return mapping(observed.object.get("spec")).get("suspend") is True
 
 
 def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:

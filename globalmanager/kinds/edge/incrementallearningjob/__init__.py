@@ -4,11 +4,11 @@ from edgeai.api.incrementallearningjob import DEFINITION
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.incrementallearningjob.assignments import assignments
-from globalmanager.kinds.edge.incrementallearningjob.fold import fold
 from globalmanager.kinds.edge.incrementallearningjob.plan import plan
 from globalmanager.kinds.edge.incrementallearningjob.spec import read, references
 from globalmanager.kinds.edge.incrementallearningjob.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
+from globalmanager.kinds.shared.worker_status import latest
 
 KIND = Kind(
     definition=DEFINITION,
@@ -26,5 +26,6 @@ KIND = Kind(
     indirect_references=secrets,
     plan=plan,
     assignments=assignments,
-    fold=fold,
+    fold=latest,
+    sums=frozenset({"workers"}),  # the plan adds up the hard examples, and it may do so later
 )

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from common.wire import WorkerGrant
 from edgeai.api.objects import LABEL_ROLE, is_being_deleted, label_of
 from edgeai.api.pod_state import node_of
 from edgeai.ids import NodeName, WorkerName, is_subdomain
 from globalmanager.contract import Assignment, Observed
+from globalmanager.kinds.edge import grants
 from globalmanager.kinds.edge.incrementallearningjob import spec as types
 from globalmanager.kinds.edge.incrementallearningjob.spec import EVAL, ROLES, TRAIN, worker_name
 from globalmanager.kinds.edge.incrementallearningjob.state import state_of
-from globalmanager.kinds.shared.secrets import secret_hash, worker_secret
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
@@ -22,14 +21,14 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """
     if is_being_deleted(observed.object):
         return {}
-    grants = {_worker(observed, role): _grant(observed, role) for role in ROLES}
+    workers = {_worker(observed, role): grants.grant(observed, role) for role in ROLES}
     by_node: dict[NodeName, set[WorkerName]] = {}
     for node, role in _places(observed):
         if is_subdomain(node):
             by_node.setdefault(NodeName(node), set()).add(_worker(observed, role))
     return {
-        node: Assignment.of(observed, spec={}, workers=grants, reporting=frozenset(workers))
-        for node, workers in sorted(by_node.items())
+        node: Assignment.of(observed, spec={}, workers=workers, reporting=frozenset(names))
+        for node, names in sorted(by_node.items())
     }
 
 
@@ -55,7 +54,3 @@ def _places(observed: Observed) -> Iterator[tuple[str, str]]:
 
 def _worker(observed: Observed, role: str) -> WorkerName:
     return worker_name(observed.ref.name, role)
-
-
-def _grant(observed: Observed, role: str) -> WorkerGrant:
-    return WorkerGrant(secret_hash(worker_secret(observed.settings.root_key, observed.uid, role)))

@@ -47,7 +47,9 @@ def samples(file):
 def files():
     paths = (os.path.join(place, name) for place, _, names in os.walk(data) for name in names)
     paths = (path for path in paths if os.path.isfile(path) and not os.path.islink(path))
-    return (path + "\n" for path in sorted(paths, key=lambda path: (os.path.getmtime(path), path)))
+    # As they came to this disk: a copy may keep an old time of modification.
+    order = lambda path: (os.stat(path).st_ctime_ns, path)
+    return (path + "\n" for path in sorted(paths, key=order))
 def chosen(found):
     count = 0
     for sample in found:

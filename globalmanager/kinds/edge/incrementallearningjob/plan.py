@@ -21,15 +21,18 @@ from edgeai.api.status import STARTING, WAITING, Finding, Truth
 from edgeai.faults import pod_faults
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references as refs
+from globalmanager.kinds.edge import suspension
 from globalmanager.kinds.edge.incrementallearningjob import rounds, stages, triggers, workers
 from globalmanager.kinds.edge.incrementallearningjob import spec as types
 from globalmanager.kinds.edge.incrementallearningjob.assignments import nodes
+from globalmanager.kinds.edge.incrementallearningjob.rounds import Rounds, Step
 from globalmanager.kinds.edge.incrementallearningjob.spec import LEARNING
 from globalmanager.kinds.edge.incrementallearningjob.state import State, state_of
 from globalmanager.kinds.shared import children, lifecycle, sedna, status
 from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers
 from globalmanager.kinds.shared.silent_nodes import silent_since
+from globalmanager.kinds.shared.status import SUSPENDED
 
 _PHASES: Final = {
     Stage.TRAIN: Phase.TRAINING,
@@ -58,7 +61,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if obstacles:
         findings = (status.accepted(), refs.resolved(obstacles))
         return _concluded(observed, state, findings, now)
-    step = rounds.next_step(observed, spec, state, now)
+    is_suspended = suspension.is_suspended(observed)
+    step = Step(state) if is_suspended else Rounds(observed, spec, state, now).next_step()
     forbidden = tuple(types.forbidden(observed, workers.urls(spec, step.state)))
     findings = (status.accepted(), refs.resolved(forbidden))
     if step.state != state:
@@ -82,19 +86,24 @@ def _concluded(
     state: State,
     findings: tuple[Finding, Finding],
     now: datetime,
-    actions: Stages = (),
+    actions: Stages | None = None,
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
+    is_suspended = suspension.is_suspended(observed)
+    if actions is None:  # the inference worker goes on
+        pods_of_rounds = lifecycle.own_pods(observed) if is_suspended else []
+        actions = (lifecycle.clean_up(pods_of_rounds),)
     examination = pod_faults.examine(_examined(observed, state), now)
     learning = _learning(observed, state, findings, examination)
     phase = _PHASES[state.current.stage] if state.current else Phase.WATCHING
+    phase = Phase.SUSPENDED if is_suspended else phase
     if any(finding.truth is not Truth.TRUE for finding in findings):
         phase = Phase.PENDING if findings[0].truth is Truth.TRUE else Phase.INVALID
     pods = observed.pods
     conclusion = lifecycle.conclude(
         observed,
         now,
-        findings=[*findings, learning],
+        findings=[*findings, learning, *suspension.findings(observed)],
         phase=sedna.phase(observed, phase),
         nodes=nodes(observed),
         fields={
@@ -103,7 +112,7 @@ def _concluded(
             "failed": sum(phase_of(pod) == "Failed" for pod in pods),
         },
         examination=examination,
-        stages=actions,
+        stages=tuple(stage for stage in actions if stage),
         timers=timers,
     )
     return stages.with_conditions(observed, state, conclusion, now)
@@ -125,10 +134,9 @@ def _learning(
     cause = next((finding for finding in findings if finding.truth is not Truth.TRUE), None)
     if cause is not None:
         return Finding(LEARNING, Truth.FALSE, WAITING, f"see condition {cause.type}")
-    refusal = observed.refusal
-    if refusal is not None:
-        return Finding(LEARNING, Truth.FALSE, refusal.reason, refusal.message)
-    fault = next(iter(examination.faults), None)
+    if suspension.is_suspended(observed):
+        return Finding(LEARNING, Truth.FALSE, SUSPENDED, "the job is suspended")
+    fault = observed.refusal or next(iter(examination.faults), None)
     if fault is not None:
         return Finding(LEARNING, Truth.FALSE, fault.reason, fault.message)
     if state.current is not None:

@@ -1,30 +1,33 @@
 """The conditions that clients of Sedna read, for jobs in group sedna.io.
 
 They take the last condition as the present one. Sedna appends one with each step, without an end.
-Here are two: how the last stage of the last round ended, and what the present stage does.
+Here are two: how the stage before the present one ended, and what the present stage does.
 """
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from edgeai.api.incrementallearningjob import Stage
+from edgeai.api.incrementallearningjob import Stage, TrainedModel
 from edgeai.api.pod_state import phase_of
 from edgeai.api.status import Finding, Truth
 from edgeai.times import rfc3339
 from globalmanager.contract import Observed, Plan
-from globalmanager.kinds.edge.incrementallearningjob import workers
+from globalmanager.kinds.edge.incrementallearningjob import triggers, workers
 from globalmanager.kinds.edge.incrementallearningjob.state import State
 from globalmanager.kinds.shared import sedna, status
 
 
 class StageFinding(Finding, frozen=True):
     stage: Stage
-    models: tuple[str, ...] = ()
-    """URLs of the models that the round has trained."""
+    models: tuple[TrainedModel, ...] = ()
+    """Of the round."""
+    metrics: Mapping[str, float] = {}
+    """Of these models."""
 
 
 def with_conditions(observed: Observed, state: State, plan: Plan, now: datetime) -> Plan:
@@ -38,19 +41,35 @@ def with_conditions(observed: Observed, state: State, plan: Plan, now: datetime)
 
 def _findings(observed: Observed, state: State) -> Iterator[StageFinding]:
     last, current = state.last, state.current
-    if last is not None:
+    if current is not None and current.stage is not Stage.TRAIN:
+        is_trained = current.stage is Stage.EVAL
+        stage, metrics = (Stage.TRAIN, {}) if is_trained else (Stage.EVAL, _metrics(state))
+        text, models = f"round {current.number}", tuple(current.models)
+        yield StageFinding("Completed", Truth.TRUE, "Completed", text, stage, models, metrics)
+    elif last is not None:
         has_ended = last.reason in ("Deployed", "NotDeployed", "MetricMissing")
         type_ = "Completed" if has_ended else "Failed"
-        models = tuple(model.url for model in state.progress.models)
-        yield StageFinding(type_, Truth.TRUE, last.reason, last.message, last.stage, models)
+        ended = StageFinding(type_, Truth.TRUE, last.reason, last.message, last.stage)
+        models, metrics = tuple(state.progress.models), _metrics(state)
+        yield msgspec.structs.replace(ended, models=models, metrics=metrics)
     if current is None:
         text = "waits for new samples"
         yield StageFinding("Waiting", Truth.TRUE, "Waiting", text, Stage.TRAIN)
         return
     type_ = _present(observed, state)
-    models = tuple(model.url for model in current.models)
-    text = f"round {current.number}"
+    text, models = f"round {current.number}", tuple(current.models)
     yield StageFinding(type_, Truth.TRUE, type_, text, current.stage, models)
+
+
+def _metrics(state: State) -> dict[str, float]:
+    """Of the last evaluation. A status may contain anything."""
+    texts = {
+        each.key: each.value for each in state.metrics if not each.key.endswith(triggers.DELTA)
+    }
+    try:
+        return {name: value for name, text in texts.items() if math.isfinite(value := float(text))}
+    except ValueError:
+        return {}
 
 
 def _present(observed: Observed, state: State) -> str:
@@ -69,7 +88,9 @@ def _condition(observed: Observed, finding: StageFinding, now: datetime) -> dict
     # The status is True all the time: what changes is the stage.
     if status.condition(observed, finding.type).get("stage") != finding.stage:
         condition["lastTransitionTime"] = rfc3339(now)
-    data = {"output": {"models": [{"url": url} for url in finding.models]}}
+    metrics = {"metrics": finding.metrics} if finding.metrics else {}
+    models = [{"format": each.format, "url": each.url, **metrics} for each in finding.models]
+    data = {"output": {"models": models}}
     return {
         **condition,
         "stage": str(finding.stage),

@@ -5,20 +5,25 @@ new model by a new pod, or with hotUpdate by a file that changes while it runs.
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec, Round, Stage
+from edgeai.api.incrementallearningjob import (
+    MAX_NUMBER,
+    IncrementalLearningJobSpec,
+    Round,
+    Stage,
+)
 from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, SECRETS, Object, ObjectRef
 from edgeai.api.status import Truth, condition_of, mapping, worker_entries
 from edgeai.api.workers import WorkerForm
 from edgeai.ids import NodeName
 from globalmanager.contract import Contact, Create, Observed, UpdateRule
-from globalmanager.kinds.edge import mining
+from globalmanager.kinds.edge import grants, mining, suspension
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.incrementallearningjob import inputs
 from globalmanager.kinds.edge.incrementallearningjob import spec as types
@@ -34,7 +39,6 @@ from globalmanager.kinds.edge.worker_form import WorkerPod, build, framework
 from globalmanager.kinds.shared import children, objects, status, storage
 from globalmanager.kinds.shared.lifecycle import own_pods, pause_left_s
 from globalmanager.kinds.shared.pods import WORKER_SECRET, EnvVar, literal, worker_api
-from globalmanager.kinds.shared.secrets import worker_secret
 
 OWNS: Final = {
     SECRETS: UpdateRule.REPLACE,
@@ -57,11 +61,14 @@ def desired(
     observed: Observed, spec: IncrementalLearningJobSpec, state: State, now: datetime
 ) -> tuple[Create, ...]:
     """The children in the order of creation."""
-    secrets = (_secret(observed, role) for role in ROLES)
+    # Each worker has one of its own, as each may have a node of its own.
+    names = {role: worker_name(observed.ref.name, role) for role in ROLES}
+    secrets = (grants.secret(observed, name, role) for role, name in names.items())
     hot = [_model_file(observed, spec, state)] if spec.deploy_spec.model.is_hot else []
     inference = _inference(observed, spec, state)
     current = state.current
     is_due = current is not None and retry_left_s(current, now) <= 0 and not current.succeeded
+    is_due = is_due and not suspension.is_suspended(observed)
     stage_pods = [_pod(observed, spec, current, state)] if current and is_due else []
     return (*secrets, *hot, inference, *(pod for pod in stage_pods if pod is not None))
 
@@ -78,12 +85,14 @@ def kept(observed: Observed, state: State) -> list[ObjectRef]:
     the present stage, and of one that has failed, only those that have started do.
     """
     current, last = state.current, state.last
+    is_suspended = suspension.is_suspended(observed)
     is_open = last is not None and last.reason.endswith(("Failed", "Outdated"))
     stage = current.stage if current else last.stage if last and is_open else None
     kept = []
     for pod in own_pods(observed):
         name, phase = pod["metadata"]["name"], phase_of(pod)
-        is_started = phase in ("Succeeded", "Failed") or (current and phase != "Pending")
+        is_running = current and phase != "Pending" and not is_suspended
+        is_started = phase in ("Succeeded", "Failed") or is_running
         for role in (TRAIN, EVAL):
             is_of_round = name.startswith(f"{worker_name(observed.ref.name, role)}-{state.round}-")
             if is_of_round and (is_started or role != str(stage).lower()):
@@ -100,13 +109,6 @@ def pod_of(observed: Observed, current: Round) -> Object | None:
 def pod_name(observed: Observed, current: Round) -> str:
     worker = worker_name(observed.ref.name, current.stage.lower())
     return f"{worker}-{current.number}-{current.attempt}"
-
-
-def _secret(observed: Observed, role: str) -> Create:
-    """By this the worker reports. Each has one of its own, as each may have a node of its own."""
-    value = worker_secret(observed.settings.root_key, observed.uid, role)
-    name = worker_name(observed.ref.name, role)
-    return children.secret(observed, name=name, role=role, values={WORKER_SECRET: value})
 
 
 def _env(observed: Observed, role: str) -> list[EnvVar]:
@@ -273,19 +275,18 @@ def _model_mount(
 ) -> storage.Placement:
     """The file that names the model, and on the node the models of all rounds."""
     file = {"name": _MODEL_VOLUME, "configMap": {"name": _file_name(observed)}}
-    mounts = [{"name": _MODEL_VOLUME, "mountPath": _MODEL_DIRECTORY, "readOnly": True}]
-    volumes = [file]
+    mount = {"name": _MODEL_VOLUME, "mountPath": _MODEL_DIRECTORY, "readOnly": True}
     directory = _rounds_directory(observed, spec, state)
-    if not urlsplit(directory).scheme:
-        path = storage.HOST_DATA + directory
-        volumes.append(storage.host_directory(_ROUNDS_VOLUME, directory, make=True))
-        mounts.append({"name": _ROUNDS_VOLUME, "mountPath": path, "readOnly": True})
-        return storage.Placement(
-            env=(literal("MODEL_DIRECTORY", path),), volumes=tuple(volumes), mounts=tuple(mounts)
-        )
-    secret = spec.credential_name
-    keys = storage.credentials(secret, refs.bucket_endpoint(observed, secret))
-    return storage.Placement(env=keys, volumes=tuple(volumes), mounts=tuple(mounts))
+    if not types.is_path(directory):
+        secret = spec.credential_name
+        keys = storage.credentials(secret, refs.bucket_endpoint(observed, secret))
+        return storage.Placement(env=keys, volumes=(file,), mounts=(mount,))
+    path = storage.HOST_DATA + directory
+    return storage.Placement(
+        env=(literal("MODEL_DIRECTORY", path),),
+        volumes=(file, storage.host_directory(_ROUNDS_VOLUME, directory, make=True)),
+        mounts=(mount, {"name": _ROUNDS_VOLUME, "mountPath": path, "readOnly": True}),
+    )
 
 
 def _file_name(observed: Observed) -> str:
@@ -296,7 +297,7 @@ def _model_file(observed: Observed, spec: IncrementalLearningJobSpec, state: Sta
     """The file that Sedna's library reads to find a new model."""
     url = deployed_url(spec, state)
     model = refs.model_source(observed, spec.deploy_spec.model.name, env="").url
-    path = url if urlsplit(url).scheme else storage.path_in_pod(url or model)
+    path = storage.path_in_pod(url or model) if types.is_path(url) else url
     version = str(state.deployed.round) if url and state.deployed else "0"
     # The library names a file by the time, and compares it with the one before.
     config: dict[str, Any] = {"model_config": {"model_path": path, "model_update_time": version}}
@@ -323,11 +324,29 @@ def has_deployed(
         return True
     if not children.is_current(observed, _model_file(observed, spec, state)):
         return False
-    entry = worker_entries(status.status_of(observed)).get(_deployment_name(observed), {})
-    version = mapping(entry.get("details")).get("modelVersion")
+    version = mapping(_inference_entry(observed).get("details")).get("modelVersion")
     if version is not None:
         return str(version) == str(current.number)
-    return pause_left_s(current.since, updated_s(spec), now) <= 0
+    update = update_of(observed, current)
+    is_over = pause_left_s(current.since, updated_s(spec), now) <= 0
+    return update == "completed" or (is_over and not update)
+
+
+def last_report(observed: Observed) -> int:
+    """The number of the inference worker's last report that may be the end of a hot update."""
+    attempt = _inference_entry(observed).get("attempt")
+    return attempt if isinstance(attempt, int) and 0 < attempt <= MAX_NUMBER else 0
+
+
+def update_of(observed: Observed, current: Round) -> str:
+    """How Sedna's library says that it has loaded the model: completed or failed; "": not yet."""
+    entry = _inference_entry(observed)
+    is_new = entry.get("phase") == "deploy" and last_report(observed) > current.last_report
+    return str(entry.get("status")) if is_new else ""
+
+
+def _inference_entry(observed: Observed) -> Mapping[str, Any]:
+    return worker_entries(status.status_of(observed)).get(_deployment_name(observed), {})
 
 
 def updated_s(spec: IncrementalLearningJobSpec) -> float:

@@ -1,7 +1,6 @@
 """The init container that brings a round its samples, run as it runs in a pod."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,16 +41,6 @@ def test_its_samples_are_those_that_the_node_counts(tmp_path: Path, form: str) -
     for index, sample in enumerate(samples):
         assert chosen(tmp_path, data, form, (index, index + 1)) == head + sample
     assert chosen(tmp_path, data, "", (0, 1), (1, len(samples))) == head + b"".join(samples)
-
-
-def test_the_newest_files_of_a_directory_come_last(tmp_path: Path) -> None:
-    data = tmp_path / "images"
-    (data / "more").mkdir(parents=True)
-    for age, name in enumerate(("z.png", "more/a.png", "b.png")):
-        (data / name).touch()
-        os.utime(data / name, (1000 + age, 1000 + age))
-    found = chosen(tmp_path, data, "dir", (1, 3)).decode().split()
-    assert found == [str(data / "more/a.png"), str(data / "b.png")]
 
 
 def test_samples_that_are_gone_end_the_pod_with_a_sentence(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """IncrementalLearningJob: when rounds begin, what they do, and how they end."""
 
+import copy
 import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from common.wire import WorkerStatus
 from edgeai.times import rfc3339
+from globalmanager.engine.changes import only_counts_differ
 from globalmanager.kinds.edge.incrementallearningjob.rounds import (
     DEPLOYED_WITHIN_S,
     MAX_ATTEMPTS,
@@ -435,6 +438,22 @@ def test_a_hot_worker_keeps_its_pod_and_reads_of_the_new_model() -> None:
     assert world.settle(at(71)).status["last"]["reason"] == "Deployed"
 
 
+@pytest.mark.parametrize(("said", "end"), [("completed", "Deployed"), ("failed", "DeployFailed")])
+def test_a_hot_worker_of_sedna_says_whether_it_has_loaded_the_model(
+    said: WorkerStatus, end: str
+) -> None:
+    deploy = incremental_learning_spec()["deploySpec"]
+    model = {"name": "deployed", "hotUpdateEnabled": True}
+    world = roll_out(incremental_job(deploySpec={**deploy, "model": model}).settle())
+    fields: dict[str, Any] = {"worker": "helmet-inference", "phase": "deploy"}
+    world.receive(report(**fields, attempt=1, status="failed"))  # of an earlier model
+    evaluate(train(world))
+    assert world.status["current"]["stage"] == "Deploy"
+    world.receive(report(**fields, attempt=2, status=said))
+    assert world.settle().status["last"]["reason"] == end
+    assert ("deployed" in world.status) == (end == "Deployed")
+
+
 @pytest.mark.parametrize("missing", ["Model", "Dataset"])
 def test_a_missing_object_stops_the_round_where_it_is(missing: str) -> None:
     world = incremental_job().settle().without(missing, {"Model": "deployed"}.get(missing, "data"))
@@ -453,13 +472,21 @@ def test_a_job_of_sedna_ends_its_conditions_with_those_of_sedna() -> None:
         present = world.status["conditions"][-1]
         return present["type"], present["stage"]
 
+    def before(world: World) -> tuple[str, str, dict[str, float]]:
+        ended = world.status["conditions"][-2]
+        (model,) = json.loads(ended["data"])["output"]["models"]
+        assert (model["url"], model["format"]) == (f"{directory(world)}/m.pb", "pb")
+        return ended["type"], ended["stage"], model.get("metrics", {})
+
     world = incremental_job(sedna=True)
     counted(world, data=0)
     assert last(world.settle()) == ("Waiting", "Train")
     assert last(counted(world, data=10).settle()) == ("Starting", "Train")
     assert last(world.pods_become("Running").settle()) == ("Running", "Train")
     assert last(train(world)) == ("Starting", "Eval")
+    assert before(world) == ("Completed", "Train", {})
     assert last(evaluate(world)) == ("Running", "Deploy")
+    assert before(world) == ("Completed", "Eval", {"precision": 0.9})
     assert last(roll_out(world).settle()) == ("Waiting", "Train")
     done = world.status["conditions"][-2]
     assert (done["type"], done["stage"], done["reason"]) == ("Completed", "Deploy", "Deployed")
@@ -510,6 +537,17 @@ def test_metrics_can_fall_after_a_node_has_lost_its_ledger() -> None:
     for each in (before, after):
         world.receive(each)
     assert world.settle().status["last"]["reason"] == "NotDeployed"
+
+
+def test_a_count_of_the_inference_worker_needs_no_plan_at_once() -> None:
+    world = incremental_job().settle()
+    world.receive(report(worker="helmet-inference", counts={"hard": 1}, revision=1))
+    before = copy.deepcopy(world.object)
+    world.receive(report(worker="helmet-inference", counts={"hard": 2}, revision=2))
+    assert only_counts_differ(world.kind, before, world.object)
+    before = copy.deepcopy(world.object)
+    tell(world, "train", f"{directory(world)}/m.pb")
+    assert not only_counts_differ(world.kind, before, world.object)
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,16 @@ def test_files_of_a_directory_are_samples_and_links_are_not(tmp_path: Path) -> N
     data.mkdir()
     (data / "link").symlink_to("/etc/hostname")
     (data / "broken").symlink_to("/nonexistent")
-    for name, modified in (("a", 1000), ("b", 2000), ("late", 3000)):
+    for name, modified in (("b", 2000), ("a", 1000), ("copy", 500)):
+        newest = max((file.lstat().st_ctime_ns for file in data.iterdir()), default=0)
         (data / name).touch()
+        while (data / name).stat().st_ctime_ns <= newest:  # the clock of a disk is coarse
+            os.utime(data / name, (modified, modified))
         os.utime(data / name, (modified, modified))
     assert run(data, "", 0, 3) == Run(
-        0, "", b"".join(b"%b/%b\n" % (bytes(data), name) for name in (b"a", b"b", b"late"))
+        0, "", b"".join(b"%b/%b\n" % (bytes(data), name) for name in (b"b", b"a", b"copy"))
     )
-    assert run(data, "", 2, 3).samples == b"%b/late\n" % bytes(data)
+    assert run(data, "", 2, 3).samples == b"%b/copy\n" % bytes(data)
 
 
 def test_a_base_model_that_is_gone_is_named(tmp_path: Path) -> None:

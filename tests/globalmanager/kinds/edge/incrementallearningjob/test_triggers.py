@@ -120,6 +120,7 @@ def test_a_trigger_that_is_always_met_begins_no_round_without_new_samples() -> N
         ({"outputDir": "https://a/b"}, "spec.outputDir"),
         ({"outputDir": "/" + "o" * 130}, "spec.outputDir"),
         ({"trainSpec": trained(timer={"start": "25:00", "end": "26:00"})}, "timer.start"),
+        ({"trainSpec": trained(timer={"start": "24:00", "end": "24:00"})}, "timer.start"),
         (
             {"trainSpec": trained(condition={"operator": "~", "threshold": 1, "metric": "x"})},
             "condition.operator",
