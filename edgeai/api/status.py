@@ -118,7 +118,8 @@ def count_of(value: Any) -> int:
 
 def condition_of(object_: Object, type_: str) -> Mapping[str, Any]:
     """The condition of any object. Empty when the object has no such condition."""
-    entries = mapping(object_.get("status")).get("conditions")
+    status = object_.get("status")
+    entries = status.get("conditions") if isinstance(status, dict) else None
     # No list of all entries first: the plan of a fleet reads thousands of pods.
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("type") == type_:

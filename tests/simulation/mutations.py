@@ -324,8 +324,8 @@ MUTATIONS: Final = (
         "I9",
         Edit(
             ROLLOUT,
-            "state.previous if is_back or not self.reach(node, labels) else state.version",
-            "state.previous if is_back else state.version",
+            "state.version if is_reached and not self._is_back else state.previous",
+            "state.previous if self._is_back else state.version",
         ),
         first=FIRST_WITH_ROLLOUTS,
     ),

@@ -3,14 +3,13 @@
 The condition informs users. No plan acts on the condition.
 """
 
-import math
 from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
 from edgeai.api.status import Finding, Truth, parse_time
 from edgeai.ids import NodeName
-from globalmanager.contract import Observed
+from globalmanager.contract import Contact, Observed
 from globalmanager.kinds.shared import status
 
 EDGE_CONNECTED: Final = "EdgeConnected"
@@ -31,22 +30,22 @@ def edge_connected(
     # No condition at all: a job without edge workers depends on no LocalController.
     if not nodes:
         return None, None
-    left_s = {node: _grace_left_s(observed, node, now) for node in sorted(nodes)}
+    left_s = {
+        node: _grace_left_s(observed, contact, now)
+        for node in sorted(nodes)
+        if (contact := observed.contacts.get(node)) is None or not contact.connected
+    }
     # One lost node is enough for False, also while other nodes are within their grace time.
     silent = [node for node, seconds in left_s.items() if seconds <= 0]
     if silent:
         # No timer: only a session ends this state, and a new session causes a plan.
         return _lost(silent), None
-    pending = {node: seconds for node, seconds in left_s.items() if seconds < math.inf}
-    if pending:
-        return _pending(observed, list(pending)), min(pending.values())
+    if left_s:
+        return _pending(observed, list(left_s)), min(left_s.values())
     return Finding(EDGE_CONNECTED, Truth.TRUE, "Connected", f"in contact: {named(nodes)}"), None
 
 
-def _grace_left_s(observed: Observed, node: NodeName, now: datetime) -> float:
-    contact = observed.contacts.get(node)
-    if contact is not None and contact.connected:
-        return math.inf
+def _grace_left_s(observed: Observed, contact: Contact | None, now: datetime) -> float:
     # A restart of the GlobalManager closes every session. Without the grace time, each restart
     # would make all edges look lost.
     since = contact.since if contact is not None else _waiting_since(observed, now)

@@ -4,7 +4,7 @@ A node holds the service as long as an edge worker belongs to the node or still 
 worker can report until its end, also after an edit of the spec.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -56,7 +56,8 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     )
     contents = Contents(observed, _input(observed))
     name = worker_name(service, EDGE)
-    members, others = _members(observed), frozenset(_other_nodes(observed))
+    pods = _fleet_pods(observed)
+    members, others = _members(observed, pods), frozenset(_other_nodes(observed, pods))
     by_node: dict[NodeName, Assignment] = {}
     # A fleet has thousands of nodes, so what they have in common is computed once.
     for node in sorted(members | others):
@@ -78,23 +79,24 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
 
 def nodes(observed: Observed) -> list[NodeName]:
     """The nodes where edge workers belong or run, sorted."""
-    return sorted(_members(observed).union(_other_nodes(observed)))
+    pods = _fleet_pods(observed)
+    return sorted(_members(observed, pods).union(_other_nodes(observed, pods)))
 
 
-def _members(observed: Observed) -> frozenset[NodeName]:
-    """The nodes of a fleet, and those where one of its workers still runs."""
-    return frozenset((*observed.nodes, *map(NodeName, _fleet_pods(observed).values())))
-
-
-def _fleet_pods(observed: Observed) -> dict[str, str]:
+def _fleet_pods(observed: Observed) -> dict[str, NodeName]:
     """Name of each pod of a fleet -> its node."""
     children = observed.children.items()
-    return {ref.name: node_of(child) for ref, child in children if ref.type == PODS}
+    return {ref.name: NodeName(node_of(child)) for ref, child in children if ref.type == PODS}
 
 
-def _other_nodes(observed: Observed) -> Iterator[NodeName]:
+def _members(observed: Observed, pods: Mapping[str, NodeName]) -> frozenset[NodeName]:
+    """The nodes of a fleet, and those where one of its workers still runs."""
+    return frozenset((*observed.nodes, *pods.values()))
+
+
+def _other_nodes(observed: Observed, pods: Collection[str]) -> Iterator[NodeName]:
     """The nodes where edge workers belong or run that are not of a fleet."""
-    return (NodeName(node) for node in _named_nodes(observed) if is_subdomain(node))
+    return (NodeName(node) for node in _named_nodes(observed, pods) if is_subdomain(node))
 
 
 def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def _excerpt(spec: JointInferenceServiceSpec) -> dict[str, Any]:
     return {"edgeWorker": edge}
 
 
-def _named_nodes(observed: Observed) -> Iterator[str]:
+def _named_nodes(observed: Observed, of_fleet: Collection[str]) -> Iterator[str]:
     """The nodes that the spec, the edge Deployment or the edge pods name for workers."""
     spec: JointInferenceServiceSpec | None = observed.spec
     yield fixed_node(spec.edge_worker) if spec else ""
@@ -114,7 +116,6 @@ def _named_nodes(observed: Observed) -> Iterator[str]:
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
             # The Deployment still says where the workers are while the spec cannot be read.
             yield _template_node(child)
-    of_fleet = _fleet_pods(observed)
     for pod in observed.pods:
         if pod["metadata"]["name"] in of_fleet:
             continue

@@ -64,14 +64,12 @@ class Fleet(msgspec.Struct, frozen=True):
     """Node -> pod, also on nodes that should have none."""
     states: Mapping[str, str]
     """Node of `nodes` -> state of its worker."""
+    by_state: Mapping[str, Sequence[NodeName]]
+    """State -> the nodes of `nodes` whose worker is in it."""
 
     def in_state(self, *states: str) -> list[NodeName]:
         """The nodes in these states, in the order of the states."""
-        nodes: dict[str, list[NodeName]] = {state: [] for state in states}
-        for node in self.nodes:
-            if (state := self.states[node]) in nodes:
-                nodes[state].append(node)
-        return list(chain.from_iterable(nodes.values()))
+        return list(chain.from_iterable(self.by_state[state] for state in states))
 
 
 def fleet_of(observed: Observed) -> Fleet | None:
@@ -88,10 +86,15 @@ def fleet_of(observed: Observed) -> Fleet | None:
     if not (spec.edge_worker.per_node if spec else pods):
         return None
     nodes = sorted(observed.nodes if spec else map(NodeName, pods))
-    states: dict[str, str] = {
-        node: _state(pods.get(node), observed.nodes.get(node, {})) for node in nodes
-    }
-    return Fleet(nodes, pods, states)
+    states: dict[str, str] = {}
+    by_state: dict[str, list[NodeName]] = {state: [] for state in (READY, *_WORST)}
+    for node in nodes:
+        pod = pods.get(node)
+        is_serving = pod is not None and is_ready(pod)
+        state = READY if is_serving else _fault_state(pod, observed.nodes.get(node, {}))
+        states[node] = state
+        by_state[state].append(node)
+    return Fleet(nodes, pods, states, by_state)
 
 
 def condensed(observed: Observed, fleet: Fleet) -> Observed:
@@ -130,11 +133,10 @@ def without_pods(observed: Observed) -> Observed:
     return msgspec.structs.replace(observed, children=others)
 
 
-def _state(pod: Object | None, node: Object) -> str:
+def _fault_state(pod: Object | None, node: Object) -> str:
+    """The state of a worker that does not serve."""
     if pod is None:
         return STARTING
-    if is_ready(pod):
-        return READY
     if phase_of(pod) == "Failed" and not is_being_deleted(pod):
         return FAILED
     # A node out of contact neither starts nor ends its pod, whatever the pod said before.
@@ -170,7 +172,6 @@ def status_fields(
     if fleet is None:
         # Only a field that exists: None removes it.
         return {"fleet": None} if "fleet" in status.status_of(observed) else {}
-    counts = Counter(fleet.states.values())
     worst = fleet.in_state(*_WORST)[:_MAX_NAMED]
     pods = [pod for node, pod in fleet.pods.items() if fleet.states.get(node) != READY]
     cloud = [pod for pod in observed.pods if not has_role(pod, EDGE)]
@@ -183,7 +184,7 @@ def status_fields(
         "edgeNodes": named(nodes_of(fleet)) or None,
         "fleet": {
             "nodes": len(fleet.nodes),
-            **{state: counts[state] for state in (READY, *_WORST)},
+            **{state: len(nodes) for state, nodes in fleet.by_state.items()},
             "worst": [{"node": node, "state": fleet.states[node]} for node in worst],
             **({"versions": versions or None} if versions or "versions" in current else {}),
             "updateTime": current.get("updateTime"),
@@ -276,16 +277,12 @@ def _outdated(fleet: Fleet, revision: str) -> list[Object]:
     while few others do not. A silent node gets its new pod when it is back: the worker goes on
     (I11), and a network that comes back does not restart all workers at once.
     """
-    old = [node for node, pod in fleet.pods.items() if _revision(pod["metadata"]) != revision]
+    annotations = {node: pod["metadata"].get("annotations") for node, pod in fleet.pods.items()}
+    old = [node for node, texts in annotations.items() if (texts or {}).get(SPEC_HASH) != revision]
     broken = [node for node in old if fleet.states.get(node) in (FAILED, STARTING)]
     serving = sorted(node for node in old if fleet.states.get(node) == READY)
-    counts = Counter(fleet.states.values())
-    room = max(1, len(fleet.nodes) // _SHARE_AT_ONCE) - counts[FAILED] - counts[STARTING]
+    room = max(1, len(fleet.nodes) // _SHARE_AT_ONCE) - len(fleet.in_state(FAILED, STARTING))
     return [fleet.pods[node] for node in (*broken, *serving[: max(0, room)])]
-
-
-def _revision(metadata: Object) -> Any:
-    return (metadata.get("annotations") or {}).get(SPEC_HASH)
 
 
 def pod_of(observed: Observed, node: NodeName, template: Object, revision: str) -> Create:

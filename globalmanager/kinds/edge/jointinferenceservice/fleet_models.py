@@ -3,8 +3,9 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,7 +27,6 @@ CRASHING_S: Final = 60.0
 _FAULT: Final = re.compile(r"version ([0-9]{1,15}):")
 _MAX_VERSIONS: Final = 5
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-_NO_SAMPLES: Final[Mapping[str, int]] = {}
 
 
 class ModelDetails(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -64,17 +64,6 @@ class VersionCounts(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     answered_by_cloud_of_version: Count = 0
     fallbacks_of_version: Count = 0
 
-    def by_metric(self) -> Mapping[str, int]:
-        """Nothing where a part is greater than the whole."""
-        counts = {
-            "seen": self.seen_of_version,
-            "hard": self.hard_of_version,
-            "uploaded": self.uploaded_of_version,
-            "answeredByCloud": self.answered_by_cloud_of_version,
-            "fallbacks": self.fallbacks_of_version,
-        }
-        return counts if max(counts.values()) == self.seen_of_version else _NO_SAMPLES
-
 
 class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What a worker reports of its model, as its entry in a slice has it."""
@@ -86,6 +75,13 @@ class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _NOTHING: Final = ModelReport()
+_NO_LABELS: Final[Mapping[str, str]] = {}
+_METRICS: Final[Mapping[str, Callable[[VersionCounts], int]]] = {
+    "hard": attrgetter("hard_of_version"),
+    "uploaded": attrgetter("uploaded_of_version"),
+    "answeredByCloud": attrgetter("answered_by_cloud_of_version"),
+    "fallbacks": attrgetter("fallbacks_of_version"),
+}
 # Details are texts.
 _DECODER: Final = msgspec.json.Decoder(ModelReport, strict=False)
 Reports = Mapping[str, ModelReport]
@@ -94,9 +90,9 @@ Reports = Mapping[str, ModelReport]
 
 def reports_of(observed: Observed) -> Reports:
     reports: dict[str, ModelReport] = {}
-    for ref, child in observed.children.items():
-        data = mapping(child.get("data")) if ref.type == CONFIG_MAPS else {}
-        for key, text in data.items():
+    children = observed.children.items()
+    for config_map in [child for ref, child in children if ref.type == CONFIG_MAPS]:
+        for key, text in mapping(config_map.get("data")).items():
             if key == slices.SUMMARY:
                 continue
             try:
@@ -115,23 +111,28 @@ def members(
     rollout: Rollout = observed.spec.rollout
     version = state.version
     has_labels = any("=" in wave for wave in (*rollout.waves, *state.labels))
+    hits_of = _METRICS[rollout.guard.metric if rollout.guard else "hard"]
     found = []
     for node in fleet.nodes:
         report, contact, worker = reports.get(node, _NOTHING), contacts.get(node), states[node]
         details, counts = report.details, report.task_info
         serves = details.serves(version)
-        is_counted = serves == version.number and details.model_version == counts.version
+        samples, hits = counts.seen_of_version, hits_of(counts)
+        # Nobody can have counted a part that is greater than the whole.
+        if serves != version.number or details.model_version != counts.version or hits > samples:
+            samples = hits = 0
         found.append(
             Member(
                 node,
-                labels_of(nodes[node]) if has_labels else {},
+                labels_of(nodes[node]) if has_labels else _NO_LABELS,
                 contact is not None and contact.connected,
                 # The pod of a node that is silent for Kubernetes may serve.
                 worker in (READY, SILENT) and report.status == "running",
                 serves,
                 details.fails if details.model_fault else 0,
                 _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
-                counts.by_metric() if is_counted else _NO_SAMPLES,
+                samples,
+                hits,
             )
         )
     return found
@@ -146,8 +147,8 @@ def _crashes_in_s(pod: Object, now: datetime) -> float:
 
 def counted(reports: Reports, fleet: Fleet) -> list[dict[str, Any]]:
     """How many workers of the fleet serve with which version."""
-    present = (reports[node] for node in fleet.nodes if node in reports)
-    numbers = Counter(one.details.model_version for one in present if one.status == "running")
+    present = [reports[node] for node in fleet.nodes if node in reports]
+    numbers = Counter([one.details.model_version for one in present if one.status == "running"])
     del numbers[0]
     most = sorted(numbers.most_common(_MAX_VERSIONS))
     return [{"version": number, "nodes": count} for number, count in most]
@@ -160,14 +161,17 @@ def with_models(
     if running.truth is not Truth.TRUE:
         return running, phase
     ready = fleet.in_state(READY)
-    # A worker that has just started has not reported yet.
-    details = {node: reports[node].details for node in ready if node in reports}
-    waiting = sum(not one.model_version for one in details.values())
-    faults = [(node, one.model_fault) for node, one in details.items() if one.model_fault]
+    waiting, faults = 0, []
+    for node in ready:
+        # A worker that has just started has not reported yet.
+        if (report := reports.get(node)) is not None:
+            details = report.details
+            waiting += not details.model_version
+            if details.model_fault:
+                faults.append((node, details.model_fault))
     texts = [f"{waiting} of {len(ready)} workers have no model"] if waiting else []
-    for node, fault in faults[:1]:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        texts.append(f"{node}{more}: {fault}")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    texts += [f"{node}{more}: {fault}" for node, fault in faults[:1]]
     if faults and waiting == len(ready):
         return Finding(RUNNING, Truth.FALSE, "ModelNotLoaded", "; ".join(texts)), Phase.PENDING
     message = "; but ".join([running.message, *texts])

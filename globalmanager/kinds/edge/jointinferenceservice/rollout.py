@@ -20,6 +20,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -52,7 +53,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """A node of the fleet as it is now."""
 
     node: NodeName
@@ -66,13 +67,10 @@ class Member(NamedTuple):
     """Number of the version that its worker cannot load; 0: none."""
     crashes_in_s: float = math.inf
     """Seconds until its worker has ended again and again for a while; 0 or less: it has."""
-    counts: Mapping[str, int] = {}
-    """Samples that its process has answered with version `serves`, by the guard's metrics, and
-    "seen" for all of them."""
-
-    @property
-    def crashes(self) -> bool:
-        return self.crashes_in_s <= 0
+    samples: int = 0
+    """Number of samples that its process has answered with version `serves`."""
+    hits: int = 0
+    """Number of them that the guard's metric counts."""
 
 
 class Decision(NamedTuple):
@@ -91,6 +89,8 @@ class Waves:
 
     def __init__(self, state: RolloutStatus) -> None:
         self._state = state
+        self._seed = _seed(state.version)
+        self._is_back = state.phase is Phase.ROLLED_BACK
         # Those of the state: an edit of the waves takes no version from a node.
         self._selectors = list(map(_selector, state.labels))
 
@@ -99,18 +99,28 @@ class Waves:
         state = self._state
         if state.previous is None or state.phase is Phase.COMPLETE:
             return state.version
-        is_back = state.phase is Phase.ROLLED_BACK
-        return state.previous if is_back or not self.reach(node, labels) else state.version
+        is_reached = crc32(node.encode(), self._seed) >> 1 <= state.reach or self._select(labels)
+        return state.version if is_reached and not self._is_back else state.previous
 
-    def reach(self, node: NodeName, labels: Mapping[str, str]) -> bool:
-        if place_of(node, self._state.version) <= self._state.reach:
-            return True
+    def reached(self, members: Collection[Member]) -> list[Member]:
+        last, seed, select = self._state.reach, self._seed, self._select
+        return [
+            one
+            for one in members
+            if crc32(one.node.encode(), seed) >> 1 <= last or select(one.labels)
+        ]
+
+    def _select(self, labels: Mapping[str, str]) -> bool:
         return any(selector.items() <= labels.items() for selector in self._selectors)
 
 
 def place_of(node: NodeName, version: ModelVersion) -> int:
     """The place of a node, from 0 to 2147483647. Other nodes come first with each version."""
-    return crc32(f"{version.number}/{node}".encode()) >> 1
+    return crc32(node.encode(), _seed(version)) >> 1
+
+
+def _seed(version: ModelVersion) -> int:
+    return crc32(f"{version.number}/".encode())
 
 
 def _selector(wave: str) -> dict[str, str]:
@@ -236,21 +246,26 @@ class _UnderWay:
         self._rollout, self._state, self._members, self._now = rollout, state, members, now
         last = [_ALL] if rollout.waves[-1:] != [_ALL] else []
         self._waves = [*rollout.waves, *last]
-        reached = Waves(state)
         self._number = state.version.number
-        self._min_samples = rollout.guard.min_samples if rollout.guard else 1
-        self._reached = [one for one in members if reached.reach(one.node, one.labels)]
-        self._answering = [one for one in self._reached if one.serves == self._number]
-        # A worker that has ended since it answered with the version serves no more.
-        self._serving = [one for one in self._answering if one.is_connected and one.is_able]
+        # Of the nodes that the waves have reached. In the end these are thousands, and few of them
+        # do not serve.
+        self._serving: list[Member] = []
+        self._others: list[Member] = []
+        for one in Waves(state).reached(members):
+            serves = self._number == one.serves != one.fails and one.is_connected
+            # A worker that has ended since it answered with the version serves no more.
+            (self._serving if serves and one.is_able else self._others).append(one)
+        self._size = len(self._serving) + len(self._others)
+        # They have answered with the version, and have ended or lost contact since.
+        self._ended = [one for one in self._others if one.serves == self._number]
         # Nodes that have left since count as nodes that could have served.
-        left = max(0, state.nodes - len(self._reached))
+        left = max(0, state.nodes - self._size)
         self._expected = max(0, state.expected - left)
 
     def decision(self) -> Decision:
         decision = self._next()
         # No event tells that a worker has crashed for long enough.
-        waits_s = [one.crashes_in_s for one in self._reached if 0 < one.crashes_in_s < math.inf]
+        waits_s = [one.crashes_in_s for one in self._others if 0 < one.crashes_in_s < math.inf]
         check_in_s = min([*waits_s, decision.check_in_s or math.inf])
         return decision._replace(check_in_s=check_in_s if check_in_s < math.inf else None)
 
@@ -286,16 +301,17 @@ class _UnderWay:
         waits_s = self._wait_s()
         if not self._is_served():
             # A worker that starts again and again must serve for the whole pause at last.
-            if any(one.is_connected and not one.is_able for one in self._answering):
+            if any(one.is_connected and not one.is_able for one in self._ended):
                 state = msgspec.structs.replace(state, done_time=None)
             return Decision(state, waits_s, self._text())
         if state.done_time is None:
             state = msgspec.structs.replace(state, done_time=rfc3339(self._now))
         pause_s, guard = rollout.pause_s, rollout.guard
         # Where no node has the labels of the wave, or none of them is in contact, no sample comes.
-        if guard is not None and any(one.is_connected for one in self._reached):
+        is_seen = bool(self._serving) or any(one.is_connected for one in self._others)
+        if guard is not None and is_seen:
             pause_s = max(pause_s, guard.window_s)
-            if self._samples("seen") < guard.min_samples:
+            if self._samples[0] < guard.min_samples:
                 text = f"{self._text()}; waits for {guard.min_samples} samples"
                 return Decision(state, waits_s, text)
         left = left_s(state.done_time, pause_s, self._now)
@@ -322,18 +338,17 @@ class _UnderWay:
             return True
         return all(
             self._number in (one.serves, one.fails)
-            for one in self._reached
+            for one in self._others
             if one.is_connected and one.is_able
         )
 
     def _text(self) -> str:
         state = self._state
         wave = f"wave {state.wave} of {len(self._waves)}"
-        text = f"{wave}: {len(self._serving)} of {len(self._reached)} nodes serve {_name(state)}"
-        lost = sum(not one.is_connected for one in self._answering)
+        text = f"{wave}: {len(self._serving)} of {self._size} nodes serve {_name(state)}"
+        lost = sum(not one.is_connected for one in self._ended)
         text += f"; {lost} have lost contact since they got it" if lost else ""
-        served = {one.node for one in self._serving}
-        missing = [one.node for one in self._reached if one.is_connected and one.node not in served]
+        missing = [one.node for one in self._others if one.is_connected]
         return f"{text}; not {_named(missing)}" if missing else text
 
     def _advanced(self, wave: int) -> Decision:
@@ -355,15 +370,15 @@ class _UnderWay:
             done_time=None,
             message="",
         )
-        reachable = Waves(state)
-        reached = [one for one in self._members if reachable.reach(one.node, one.labels)]
+        reached = Waves(state).reached(self._members)
         # Who crashes in the waves so far may do so with this version.
-        before = frozenset(one.node for one in self._reached)
+        before = frozenset(one.node for one in self._others)
+        crashing = [one for one in reached if one.crashes_in_s <= 0 and one.node not in before]
         state = msgspec.structs.replace(
             state,
             nodes=len(reached),
             expected=len(_witnesses(reached)),
-            crashing=state.crashing + sum(one.crashes for one in reached if one.node not in before),
+            crashing=state.crashing + len(crashing),
         )
         return Decision(state, SLOW_S, "")
 
@@ -388,9 +403,9 @@ class _UnderWay:
     def _failure(self) -> str:
         """Why the version must be stopped, with the figures; "": nothing says so."""
         # Workers that crashed before the wave crash with any version.
-        more = sum(one.crashes for one in self._reached) - self._state.crashing
-        crashing = [one for one in self._answering if one.crashes][: max(0, more)]
-        unloadable = [one for one in self._reached if one.fails == self._number]
+        more = sum(one.crashes_in_s <= 0 for one in self._others) - self._state.crashing
+        crashing = [one for one in self._ended if one.crashes_in_s <= 0][: max(0, more)]
+        unloadable = [one for one in self._others if one.fails == self._number]
         failed = sorted({one.node for one in (*unloadable, *crashing)})
         # Nodes that have come into contact since the wave began could serve as well.
         expected = max(1, self._expected, len(self._serving) + len(failed))
@@ -400,25 +415,31 @@ class _UnderWay:
         return self._guard_failure(self._rollout.guard) if self._rollout.guard else ""
 
     def _guard_failure(self, guard: Guard) -> str:
-        seen = self._samples("seen")
-        if seen < guard.min_samples:
+        samples, hits = self._samples
+        if samples < guard.min_samples:
             return ""
-        share = self._samples(guard.metric) / seen
+        share = hits / samples
         if _COMPARISONS[guard.operator](share, guard.threshold):
             return ""
-        figures = f"{guard.metric} is {share:.4g} of {seen:.0f} samples with {_name(self._state)}"
+        figures = (
+            f"{guard.metric} is {share:.4g} of {samples:.0f} samples with {_name(self._state)}"
+        )
         return f"{figures}, and must be {guard.operator} {guard.threshold:g}"
 
-    def _samples(self, metric: str) -> float:
-        """Of the processes that answer with the version, since each of them has loaded it. A
-        process that starts again begins at zero, with all its counts. One of them counts for ten
-        at most: a node may say anything.
+    @cached_property
+    def _samples(self) -> tuple[float, float]:
+        """Samples, and hits among them, of the processes that answer with the version, since each
+        of them has loaded it. A process that starts again begins at zero, with all its counts. One
+        of them counts for ten at most: a node may say anything.
         """
-        counts = [one.counts for one in self._answering if one.counts.get("seen")]
-        seen = sorted(one["seen"] for one in counts)
-        median = seen[(len(seen) - 1) // 2] if seen else 0
-        most = max(_MAX_TIMES_OF_MEDIAN * median, self._min_samples)
-        return sum(one.get(metric, 0) * min(1.0, most / one["seen"]) for one in counts)
+        counts = [(one.samples, one.hits) for one in (*self._serving, *self._ended) if one.samples]
+        guard = self._rollout.guard
+        if guard is None or not counts:
+            return 0.0, 0.0
+        median = sorted(samples for samples, _ in counts)[(len(counts) - 1) // 2]
+        most = max(_MAX_TIMES_OF_MEDIAN * median, guard.min_samples)
+        hits = sum(hits * min(1.0, most / samples) for samples, hits in counts)
+        return sum(min(samples, most) for samples, _ in counts), hits
 
 
 def _named(nodes: Sequence[NodeName]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from edgeai.api.rollouts import Guard, ModelVersion, Phase, Promotion, Rollout, RolloutStatus
 from edgeai.ids import NodeName
@@ -46,7 +47,7 @@ class Field:
 
     def add(self, *nodes: str, **fields: Any) -> "Field":
         for node in map(NodeName, nodes):
-            self.nodes[node] = Member(node, {}, is_connected=True, is_able=True)._replace(**fields)
+            self.nodes[node] = replace(Member(node, {}, is_connected=True, is_able=True), **fields)
         return self
 
     def settle(self) -> "Field":
@@ -72,12 +73,12 @@ class Field:
             if not member.is_connected:
                 continue
             number = self.held[node] = max(self.held.get(node, 0), content.number)
-            if not member.is_able or member.crashes:
+            if not member.is_able or member.crashes_in_s <= 0:
                 continue
             if number in self.broken:
-                self.nodes[node] = member._replace(fails=number)
+                self.nodes[node] = replace(member, fails=number)
             elif member.serves != number:
-                self.nodes[node] = member._replace(serves=number, fails=0, counts={})
+                self.nodes[node] = replace(member, serves=number, fails=0, samples=0, hits=0)
 
     def publish(self, generation: int, content: str = "") -> "Field":
         self.newest = version(generation, content)
@@ -85,12 +86,12 @@ class Field:
 
     def edit(self, **fields: Any) -> "Field":
         assert self.rollout
-        self.rollout = msgspec.structs.replace(self.rollout, **fields)
+        self.rollout = replace(self.rollout, **fields)
         return self.settle()
 
     def change(self, *nodes: str, **fields: Any) -> "Field":
         for node in map(NodeName, nodes):
-            self.nodes[node] = self.nodes[node]._replace(**fields)
+            self.nodes[node] = replace(self.nodes[node], **fields)
         return self
 
     def wait(self, seconds: float) -> "Field":
@@ -103,11 +104,8 @@ class Field:
         for node, member in self.nodes.items():
             is_meant = node in nodes if nodes else member.serves == self.state.version.number
             if is_meant and member.is_connected:
-                counts = {
-                    "seen": member.counts.get("seen", 0) + seen,
-                    "hard": member.counts.get("hard", 0) + hard,
-                }
-                self.nodes[node] = member._replace(counts=counts)
+                samples, hits = member.samples + seen, member.hits + hard
+                self.nodes[node] = replace(member, samples=samples, hits=hits)
         return self.settle()
 
     def desired(self) -> Mapping[NodeName, ModelVersion]:
@@ -558,7 +556,7 @@ def test_samples_of_another_version_do_not_count() -> None:
 def test_counts_that_begin_again_with_a_process_or_a_ledger_are_still_a_share() -> None:
     field = Field(guard=GUARD, promote="manual", waves=["2"]).publish(2).count(100, 40)
     one, _ = field.first(2, 2)
-    field.change(one, counts={"seen": 5, "hard": 1}).settle()
+    field.change(one, samples=5, hits=1).settle()
     assert field.phase is Phase.PROGRESSING
     assert field.count(300, 299).phase is Phase.ROLLED_BACK
 
@@ -649,9 +647,9 @@ def test_an_edit_that_keeps_the_content_is_no_new_version() -> None:
 
 def test_without_a_digest_every_edit_is_a_new_version() -> None:
     field = Field(promote="manual")
-    field.newest = msgspec.structs.replace(version(2), sha256="")
+    field.newest = replace(version(2), sha256="")
     field.settle()
-    field.newest = msgspec.structs.replace(version(3), sha256="")
+    field.newest = replace(version(3), sha256="")
     assert field.settle().known.version.generation == 3
 
 
