@@ -47,7 +47,7 @@ def scale(definition: Definition, uid: str, replicas: int) -> Object:
 def roll(action: str, object_: Object, uid: str) -> Object:
     """Change the rollout of a fleet. Args: action: of ROLLOUT. Raises: NotPossible"""
     spec, state = (mapping(object_.get(part)).get("rollout") for part in ("spec", "status"))
-    version = mapping(mapping(state).get("version")).get("generation")
+    version = mapping(mapping(state).get("version")).get("number")
     if not isinstance(spec, dict):
         raise NotPossible("the job has no spec.rollout, so each version goes out at once")
     fields: Object = {"paused": action == "pause"}

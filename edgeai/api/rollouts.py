@@ -10,6 +10,7 @@ from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Int32, Time, condition_of, mapping, mappings
 
 WAVE: Final = r"^([1-9][0-9]{0,8}|[1-9][0-9]?%|100%|[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*)$"
+MAX_BROKEN: Final = 100
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -26,12 +27,15 @@ class ModelVersion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     credential_name: str = ""
     """As in the Model."""
     number: Generation = 0
-    """The version of the assignments with this content. What nodes get later has a greater one,
-    also when it is former content."""
+    """The version of the assignments with this content, by which people name it. What nodes get
+    later has a greater one, also when it is former content."""
     model: str = ""
     """The uid of the Model."""
     instead_of: Generation = 0
     """The generation that was taken back in favour of this content; 0: none."""
+
+    def __str__(self) -> str:
+        return f"version {self.number}"
 
     def has_content_of(self, other: "ModelVersion") -> bool:
         """False also where only a digest could tell."""
@@ -58,7 +62,7 @@ class Promotion(msgspec.Struct, frozen=True):
     """A person lets a version go out, whatever guard and pause say."""
 
     version: Generation
-    """The metadata.generation of the Model. A promotion has no effect on another version."""
+    """status.rollout.version.number. A promotion has no effect on another version."""
     wave: Annotated[int, msgspec.Meta(ge=1, le=100)]
     """The last wave that may begin; the first wave has the number 1."""
 
@@ -87,7 +91,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     promoted: Promotion | None = None
     """The wave up to which a person lets a version go out."""
     rejected: Generation = 0
-    """The metadata.generation of a Model whose version is taken back from every node."""
+    """The status.rollout.version.number of a version that is taken back from every node."""
 
 
 class Phase(enum.StrEnum):
@@ -125,8 +129,8 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """Number of nodes of the waves so far when the wave began."""
     expected: Int32 = 0
     """Number of them that could show whether the version is good: in contact, and serving."""
-    crashing: Int32 = 0
-    """Number of them whose worker crashed again and again already."""
+    broken: Annotated[list[Int32], msgspec.Meta(max_length=MAX_BROKEN)] = []
+    """The places of nodes among them whose worker crashed again and again before their wave."""
     message: str = ""
     """Why the version was stopped, with the figures."""
 
@@ -145,8 +149,8 @@ def facts_of(object_: Object) -> dict[str, str]:
     number = len(waves) + (waves[-1:] != ["100%"]) if isinstance(waves, list) else 1
     counts = mappings(mapping(status.get("fleet")).get("versions"))
     facts = {
-        "version": f"{version.get('generation')} ({version.get('url')})",
-        "version before": f"{before.get('generation')} ({before.get('url')})" if before else "",
+        "version": f"{version.get('number')} ({version.get('url')})",
+        "version before": f"{before.get('number')} ({before.get('url')})" if before else "",
         "state": str(condition_of(object_, "RolledOut").get("reason") or state.get("phase")),
         "wave": f"{state['wave']} of {number}" if state.get("wave") else "",
         "workers": ", ".join(f"{one.get('nodes')} with {one.get('version')}" for one in counts),

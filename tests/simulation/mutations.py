@@ -332,7 +332,7 @@ MUTATIONS: Final = (
     Mutation(
         "former content returns with its former number",
         "I1",
-        Edit(ROLLOUT, "number=state.newest_number + 1, instead_of", "instead_of"),
+        Edit(ROLLOUT, "number=top + 1, instead_of", "instead_of"),
         first=FIRST_WITH_ROLLOUTS,
     ),
     Mutation(

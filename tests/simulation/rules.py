@@ -125,7 +125,7 @@ class Rules:
     def reject_version(self) -> None:
         state = self._cluster.oracle.rollout()
         if state:
-            self._cluster.edit_rollout(rejected=state["version"]["generation"])
+            self._cluster.edit_rollout(rejected=state["version"]["number"])
 
     def pause_rollout(self) -> None:
         self._cluster.edit_rollout(paused=True)

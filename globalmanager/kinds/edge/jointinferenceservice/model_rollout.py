@@ -130,26 +130,27 @@ def _published(model: Object | None) -> ModelVersion | None:
 
 
 def _finding(decision: Decision, state: RolloutStatus, rollout: Rollout | None) -> Finding:
-    name = f"version {state.version.generation}"
-    reason = _REASONS[state.phase]
+    truth, reason = _TRUTHS[state.phase], _REASONS[state.phase]
     match state.phase:
+        case Phase.COMPLETE if decision.progress:
+            truth, reason = Truth.FALSE, _REASONS[Phase.PAUSED]
+            message = f"{decision.progress}: publish another one"
         case Phase.COMPLETE:
-            message = f"every node gets {name}"
+            message = f"every node gets {state.version}"
         case Phase.ROLLED_BACK:
-            former = state.previous.generation if state.previous else 0
-            message = f"{state.message}: every node returns to version {former}"
+            message = f"{state.message}: every node gets what it had before, now {state.previous}"
         case Phase.PAUSED:
             message = f"{state.message}: promote it, reject it, or publish another one"
         case _:
             is_paused = rollout is not None and rollout.paused
             reason = "Paused" if is_paused else reason
-            message = decision.progress or f"{name}: wave {state.wave} begins"
-    return Finding(ROLLED_OUT, _TRUTHS[state.phase], reason, message)
+            message = decision.progress or f"{state.version}: wave {state.wave} begins"
+    return Finding(ROLLED_OUT, truth, reason, message)
 
 
 def _events(before: RolloutStatus | None, after: RolloutStatus) -> tuple[Event, ...]:
     if before is None or after.phase is not Phase.PROGRESSING or not after.wave:
         return ()
     is_same = (before.version.number, before.wave) == (after.version.number, after.wave)
-    text = f"version {after.version.generation} goes to {after.nodes} nodes of wave {after.wave}"
+    text = f"{after.version} goes to {after.nodes} nodes of wave {after.wave}"
     return () if is_same else (Event(Severity.NORMAL, "WaveBegun", text),)

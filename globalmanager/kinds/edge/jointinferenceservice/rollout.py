@@ -26,7 +26,7 @@ from zlib import crc32
 
 import msgspec
 
-from edgeai.api.rollouts import Guard, ModelVersion, Phase, Rollout, RolloutStatus
+from edgeai.api.rollouts import MAX_BROKEN, Guard, ModelVersion, Phase, Rollout, RolloutStatus
 from edgeai.api.status import left_s
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
@@ -154,17 +154,20 @@ def decide(
         state = _with_newest(state, newest)
     if rollout is None:
         return Decision(_completed(state))
-    if rollout.rejected == state.version.generation and state.phase is not Phase.ROLLED_BACK:
-        name = _name(state)
-        state = _returned(state, f"{name} is in spec.rollout.rejected")
+    top = max(state.newest_number, newest.number if newest else 0)
+    if rollout.rejected == state.version.number and state.phase is not Phase.ROLLED_BACK:
+        message = f"{state.version} is in spec.rollout.rejected"
+        if state.previous is None:
+            return Decision(state, None, f"{message}, and there is none before it")
+        state = _returned(state, top, message)
     is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
     # Nodes out of contact show nothing, and get nothing before they are back. A fleet without a
     # node, perhaps for a moment, has shown nothing either.
     if not is_under_way:
         return Decision(state)
     if not any(one.is_connected for one in members):
-        return Decision(state, None, f"{_name(state)}: no node is in contact")
-    return _UnderWay(rollout, state, members, now).decision()
+        return Decision(state, None, f"{state.version}: no node is in contact")
+    return _UnderWay(rollout, state, top, members, now).decision()
 
 
 def looks_at_nodes(
@@ -199,7 +202,7 @@ def _with_newest(state: RolloutStatus, newest: ModelVersion) -> RolloutStatus:
         return RolloutStatus(version=version, phase=Phase.COMPLETE)
     # The nodes that an unfinished version has reached return first: there are never three versions.
     if not is_complete and not is_back and state.wave:
-        top += 1
+        top = max(top, newest.number) + 1
         good = msgspec.structs.replace(good, number=top)
     version = msgspec.structs.replace(newest, number=max(newest.number, top + 1))
     return RolloutStatus(version=version, previous=good, phase=Phase.PROGRESSING)
@@ -214,12 +217,15 @@ def _completed(state: RolloutStatus) -> RolloutStatus:
     return RolloutStatus(version=version, previous=state.previous, phase=Phase.COMPLETE)
 
 
-def _returned(state: RolloutStatus, message: str) -> RolloutStatus:
-    """The state in which every node gets the version before; without one it stays."""
+def _returned(state: RolloutStatus, top: int, message: str) -> RolloutStatus:
+    """The state in which every node gets the version before.
+
+    Args: top: greatest number of assignments so far, also for other services that use the Model
+    """
     if state.previous is None:
         return state
     previous = msgspec.structs.replace(
-        state.previous, number=state.newest_number + 1, instead_of=state.version.generation
+        state.previous, number=top + 1, instead_of=state.version.generation
     )
     return RolloutStatus(
         version=state.version,
@@ -230,10 +236,6 @@ def _returned(state: RolloutStatus, message: str) -> RolloutStatus:
     )
 
 
-def _name(state: RolloutStatus) -> str:
-    return f"version {state.version.generation}"
-
-
 # ---- the next wave ------------------------------------------------------------------------------
 
 
@@ -241,9 +243,15 @@ class _UnderWay:
     """A version that goes out, and what the nodes of its waves show."""
 
     def __init__(
-        self, rollout: Rollout, state: RolloutStatus, members: Collection[Member], now: datetime
+        self,
+        rollout: Rollout,
+        state: RolloutStatus,
+        top: int,
+        members: Collection[Member],
+        now: datetime,
     ) -> None:
-        self._rollout, self._state, self._members, self._now = rollout, state, members, now
+        self._rollout, self._state, self._top = rollout, state, top
+        self._members, self._now = members, now
         last = [_ALL] if rollout.waves[-1:] != [_ALL] else []
         self._waves = [*rollout.waves, *last]
         self._number = state.version.number
@@ -275,18 +283,18 @@ class _UnderWay:
         is_judged = state.wave and state.phase is Phase.PROGRESSING
         message = self._failure() if is_judged else ""
         if message and rollout.on_failure == "rollback":
-            return Decision(_returned(state, message))
+            return Decision(_returned(state, self._top, message))
         if message:
             state = msgspec.structs.replace(state, phase=Phase.PAUSED, message=message)
         promotion = rollout.promoted
-        is_meant = promotion is not None and promotion.version == state.version.generation
+        is_meant = promotion is not None and promotion.version == state.version.number
         allowed = promotion.wave if promotion and is_meant else 0
         # The first wave waits for no promotion: there is nothing to judge before it.
         first = 0 if rollout.paused or state.wave else 1
         if max(allowed, first) > state.wave:
             return self._advanced(max(allowed, first))
         if state.wave == 0 or state.phase is Phase.PAUSED:
-            return Decision(state, None, f"{_name(state)}: held by spec.rollout.paused")
+            return Decision(state, None, f"{state.version}: held by spec.rollout.paused")
         return self._progress()
 
     def _progress(self) -> Decision:
@@ -345,7 +353,7 @@ class _UnderWay:
     def _text(self) -> str:
         state = self._state
         wave = f"wave {state.wave} of {len(self._waves)}"
-        text = f"{wave}: {len(self._serving)} of {self._size} nodes serve {_name(state)}"
+        text = f"{wave}: {len(self._serving)} of {self._size} nodes serve {state.version}"
         lost = sum(not one.is_connected for one in self._ended)
         text += f"; {lost} have lost contact since they got it" if lost else ""
         missing = [one.node for one in self._others if one.is_connected]
@@ -358,7 +366,7 @@ class _UnderWay:
             return Decision(_completed(state))
         place = self._last_place(waves[:wave])
         if place is None:
-            return Decision(state, None, f"{_name(state)}: wave {wave} waits for nodes in contact")
+            return Decision(state, None, f"{state.version}: wave {wave} waits for nodes in contact")
         labels = (*state.labels, *(one for one in waves[:wave] if "=" in one))
         state = msgspec.structs.replace(
             state,
@@ -373,12 +381,13 @@ class _UnderWay:
         reached = Waves(state).reached(self._members)
         # Who crashes in the waves so far may do so with this version.
         before = frozenset(one.node for one in self._others)
-        crashing = [one for one in reached if one.crashes_in_s <= 0 and one.node not in before]
+        new = (one for one in reached if one.crashes_in_s < math.inf and one.node not in before)
+        broken = [place_of(one.node, state.version) for one in new]
         state = msgspec.structs.replace(
             state,
             nodes=len(reached),
             expected=len(_witnesses(reached)),
-            crashing=state.crashing + len(crashing),
+            broken=[*state.broken, *broken][:MAX_BROKEN],
         )
         return Decision(state, SLOW_S, "")
 
@@ -402,16 +411,20 @@ class _UnderWay:
 
     def _failure(self) -> str:
         """Why the version must be stopped, with the figures; "": nothing says so."""
-        # Workers that crashed before the wave crash with any version.
-        more = sum(one.crashes_in_s <= 0 for one in self._others) - self._state.crashing
-        crashing = [one for one in self._ended if one.crashes_in_s <= 0][: max(0, more)]
-        unloadable = [one for one in self._others if one.fails == self._number]
-        failed = sorted({one.node for one in (*unloadable, *crashing)})
+        # Workers that crashed before their wave crash with any version. A worker may crash before
+        # it has told that it has the version, so all others count.
+        version, broken = self._state.version, frozenset(self._state.broken)
+        failed = sorted(
+            one.node
+            for one in self._others
+            if one.fails == self._number
+            or (one.crashes_in_s <= 0 and place_of(one.node, version) not in broken)
+        )
         # Nodes that have come into contact since the wave began could serve as well.
         expected = max(1, self._expected, len(self._serving) + len(failed))
         if len(failed) * _SHARE_OF_FAILURES > expected:
             text = f"{len(failed)} of the {expected} nodes that should serve it: {_named(failed)}"
-            return f"{_name(self._state)} cannot be loaded or crashes on {text}"
+            return f"{self._state.version} cannot be loaded or crashes on {text}"
         return self._guard_failure(self._rollout.guard) if self._rollout.guard else ""
 
     def _guard_failure(self, guard: Guard) -> str:
@@ -422,7 +435,7 @@ class _UnderWay:
         if _COMPARISONS[guard.operator](share, guard.threshold):
             return ""
         figures = (
-            f"{guard.metric} is {share:.4g} of {samples:.0f} samples with {_name(self._state)}"
+            f"{guard.metric} is {share:.4g} of {samples:.0f} samples with {self._state.version}"
         )
         return f"{figures}, and must be {guard.operator} {guard.threshold:g}"
 

@@ -174,7 +174,7 @@ async def test_a_rollout_is_shown_paused_promoted_and_taken_back(
     assert (await run("rollout", "pause", "cameras")).code == 0
     assert "no status.rollout yet" in (await run("rollout", "promote", "cameras")).error
     service = await client.get(JointInferenceService, "cameras")
-    version = {"generation": 3, "number": 3, "url": "https://m.test/3"}
+    version = {"generation": 2, "number": 3, "url": "https://m.test/3"}
     state: Object = {"version": version, "phase": "Complete", "wave": 1}
     await tell(client, service.ref, rollout=state)
     assert "no wave waits" in (await run("rollout", "promote", "cameras")).error

@@ -281,8 +281,8 @@ SERVICE = {
     [
         ("pause", {"paused": True}),
         ("resume", {"paused": False}),
-        ("promote", {"promoted": {"version": 3, "wave": 2}}),
-        ("rollback", {"rejected": 3}),
+        ("promote", {"promoted": {"version": 4, "wave": 2}}),
+        ("rollback", {"rejected": 4}),
     ],
 )
 async def test_a_rollout_is_shown_and_changed(
@@ -291,7 +291,7 @@ async def test_a_rollout_is_shown_and_changed(
     browser.world.cluster.objects = [SERVICE]
     await browser.log_in("owner's")
     page = await browser.get(SERVICE_PAGE)
-    for text in ("3 (https://m.test/3)", "1 of 3", "8 with 2, 1 with 4", "Progressing"):
+    for text in ("4 (https://m.test/3)", "1 of 3", "8 with 2, 1 with 4", "Progressing"):
         assert f"<dd>{text}</dd>" in page.text
     answer = await browser.post(
         f"{SERVICE_PAGE}/{action}-rollout", form_key=page.form_key, uid="u1"

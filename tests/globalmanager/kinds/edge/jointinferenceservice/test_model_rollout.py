@@ -266,7 +266,7 @@ def test_a_version_of_a_model_made_again_is_complete_when_all_nodes_get_it() -> 
     hot.model = World(MODEL, job("small", hot.content(2), uid="model-of-today"))
     hot.settle()
     assert [one["outcome"] for one in hot.model.status["versions"]] == [""]
-    hot.edit(promoted={"version": 1, "wave": 9}).settle()
+    hot.edit(promoted={"version": 2, "wave": 9}).settle()
     assert [one["outcome"] for one in hot.model.status["versions"]] == ["Complete"]
 
 
@@ -344,6 +344,20 @@ def test_a_model_that_is_made_again_goes_out_in_waves_too() -> None:
     hot = HotFleet()
     hot.model = World(MODEL, job("small", hot.content(2), uid="model-of-today"))
     assert hot.settle().urls() == urls(1, 1, 2)
+
+
+def test_a_promotion_is_none_of_a_version_of_the_model_made_again() -> None:
+    hot = HotFleet(promoted={"version": 2, "wave": 9}).publish(2)
+    assert hot.urls() == urls(2, 2, 2)
+    hot.model = World(MODEL, job("small", hot.content(7), uid="model-of-today"))
+    assert hot.settle().urls() == urls(2, 2, 7)
+    assert hot.publish(8).urls() == urls(2, 2, 8)
+
+
+def test_without_a_version_before_a_rejected_one_stays_and_the_condition_says_so() -> None:
+    hot = HotFleet(rejected=1).settle()
+    assert hot.condition() == ("False", "VersionFailed")
+    assert hot.service.condition("RolledOut")["message"].endswith("publish another one")
 
 
 def test_a_wrong_edit_of_the_service_changes_no_content() -> None:

@@ -460,15 +460,31 @@ def test_the_next_decision_is_due_when_a_worker_has_crashed_for_long_enough() ->
     assert field.decision.check_in_s == 42
 
 
-@pytest.mark.parametrize("broken", [1, 3])
-def test_broken_nodes_of_before_hide_no_crash_with_the_version(broken: int) -> None:
+@pytest.mark.parametrize("recovered", [0, 1, 3])
+@pytest.mark.parametrize("back_off_s", [0, 30])
+def test_broken_nodes_of_before_hide_no_crash_with_the_version(
+    recovered: int, back_off_s: float
+) -> None:
     field = Field(promote="manual")
-    *old, canary = field.first(2, broken + 1)
-    field.change(*old, is_able=False, crashes_in_s=0).publish(2)
+    *old, canary = field.first(2, 4)
+    field.change(*old, is_able=False, crashes_in_s=back_off_s).publish(2)
+    field.change(*old, crashes_in_s=0).settle()
+    field.change(*old[:recovered], is_able=True, crashes_in_s=math.inf).settle()
     assert field.phase is Phase.PROGRESSING
     field.change(canary, is_able=False, crashes_in_s=0)
     assert field.settle().phase is Phase.ROLLED_BACK
-    assert field.known.message.endswith(f"on 1 of the 1 nodes that should serve it: {canary}")
+    assert f"crashes on 1 of the {1 + recovered} nodes" in field.known.message
+    assert field.known.message.endswith(f"that should serve it: {canary}")
+
+
+def test_a_worker_that_crashes_before_it_has_told_the_version_is_a_failure() -> None:
+    field = Field()
+    field.newest = version(2)
+    field.step()
+    (canary,) = field.with_version(2)
+    field.change(canary, is_able=False, crashes_in_s=0).settle()
+    assert field.phase is Phase.ROLLED_BACK
+    assert field.known.message.endswith(canary)
 
 
 def test_crashes_of_each_wave_add_up() -> None:
@@ -628,6 +644,14 @@ def test_a_version_that_is_rejected_is_taken_back_also_when_all_have_it(promote:
     assert {member.serves for member in field.nodes.values()} == {3}
 
 
+def test_a_first_version_that_is_rejected_has_none_before_it() -> None:
+    field = Field().edit(rejected=1)
+    assert field.summary == (Phase.COMPLETE, 0, 20)
+    text = "version 1 is in spec.rollout.rejected, and there is none before it"
+    assert field.decision.progress == text
+    assert field.publish(2).phase is Phase.COMPLETE
+
+
 # ---- versions that follow each other ------------------------------------------------------------
 
 
@@ -661,8 +685,35 @@ def test_the_same_content_published_again_after_a_rollback_is_tried_again() -> N
 def test_a_version_in_place_of_an_unfinished_one_returns_to_the_last_good_one() -> None:
     field = Field(promote="manual", waves=["50%"]).publish(2).publish(3)
     assert {content.sha256 for content in field.desired().values()} == {"1", "3"}
-    assert {member.serves for member in field.nodes.values()} == {3, 4}
-    assert len(field.edit(rejected=3).with_version(1)) == 20
+    assert {member.serves for member in field.nodes.values()} == {4, 5}
+    assert len(field.edit(rejected=5).with_version(1)) == 20
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_services_that_use_one_model_give_a_number_to_one_content(order: tuple[int, int]) -> None:
+    fields = [Field(3, promote="manual"), Field(3)]
+    contents: dict[int, str] = {}
+    returns = 0
+
+    def tell(field: Field, generation: int, **edit: Any) -> None:
+        nonlocal returns
+        contents[generation + returns] = f"{generation}"  # for a service without a rollout
+        field.newest = replace(version(generation), number=generation + returns)
+        field.edit(**edit)
+        for content in field.desired().values():
+            assert contents.setdefault(content.number, content.sha256) == content.sha256
+        most = max(content.number for content in field.desired().values())
+        returns = max(returns, most + 1 - generation if most > generation + returns else 0)
+
+    for number in order:
+        tell(fields[number], 2)
+    tell(fields[0], 2, rejected=fields[0].known.version.number)
+    for generation in (3, 4):
+        for number in order:
+            tell(fields[number], generation)
+    for number in order:
+        tell(fields[number], 4, rejected=fields[number].known.version.number)
+    assert {each.phase for each in fields} == {Phase.ROLLED_BACK}
 
 
 def test_a_version_that_was_missed_is_never_served() -> None:
