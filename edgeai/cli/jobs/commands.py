@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 _DURATION: Final = re.compile("([0-9]{1,6})([smh])")
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
+_ROLLOUT: Final = {
+    "pause": ("Let no further wave begin. A version that fails is taken back.", "paused"),
+    "resume": ("Let a paused rollout go on.", "resumed"),
+    "promote": ("Let the next wave begin at once, whatever pause and guard say.", "promoted"),
+    "rollback": ("Take the version back from every node, also when all have it.", "taken back"),
+}
+"""Action of `roll` -> help, and what the command prints."""
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan")
 
 
@@ -33,9 +40,9 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__)(options.in_cluster(command))
     app.command("list", hidden=True)(options.in_cluster(get))
     rollout = typer.Typer(help="How a new version of a Model goes to the nodes of a fleet.")
-    for command in (status, pause, go_on, promote, rollback):
-        name = "resume" if command is go_on else command.__name__
-        rollout.command(name)(options.in_cluster(command))
+    rollout.command("status")(options.in_cluster(status))
+    for action, (help_, outcome) in _ROLLOUT.items():
+        rollout.command(action, help=help_)(options.in_cluster(_roll(action, outcome)))
     app.add_typer(rollout, name="rollout")
 
 
@@ -301,26 +308,11 @@ def status(cluster: Cluster, job: Job, output: OutputOption = Output.TABLE) -> N
         typer.echo("no version goes out in waves: the job has no spec.rollout")
 
 
-def pause(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
-    """Let no further wave begin. A version that fails is taken back all the same."""
-    _tell(_changed(cluster, job, lambda client, one: client.roll(one, "pause")), "paused", output)
+def _roll(action: str, outcome: str) -> Callable[..., None]:
+    def roll(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
+        _tell(_changed(cluster, job, lambda client, one: client.roll(one, action)), outcome, output)
 
-
-def go_on(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
-    """Let a paused rollout go on."""
-    _tell(_changed(cluster, job, lambda client, one: client.roll(one, "resume")), "resumed", output)
-
-
-def promote(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
-    """Let the next wave begin at once, whatever pause and guard say."""
-    change = _changed(cluster, job, lambda client, one: client.roll(one, "promote"))
-    _tell(change, "the next wave begins", output)
-
-
-def rollback(cluster: Cluster, job: Job, output: ObjectOutputOption = ObjectOutput.TABLE) -> None:
-    """Take the version back from every node, also when all have it."""
-    change = _changed(cluster, job, lambda client, one: client.roll(one, "rollback"))
-    _tell(change, "every node returns to the version before", output)
+    return roll
 
 
 def scale(

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Final
@@ -11,16 +11,14 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edgeai.api import slices
-from edgeai.api.jointinferenceservice import Phase
 from edgeai.api.objects import labels_of
 from edgeai.api.pod_state import container_states
 from edgeai.api.resources import CONFIG_MAPS, Object
 from edgeai.api.rollouts import ModelVersion, Rollout, RolloutStatus
-from edgeai.api.status import Finding, Truth, condition_of, left_s, mapping
+from edgeai.api.status import condition_of, left_s, mapping
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.jointinferenceservice.fleet import FAILED, READY, SILENT, Fleet
 from globalmanager.kinds.edge.jointinferenceservice.rollout import Member
-from globalmanager.kinds.edge.jointinferenceservice.spec import RUNNING
 
 CRASHING_S: Final = 60.0
 """A worker crashes when Kubernetes has waited for so long to start it again, some four crashes."""
@@ -105,14 +103,13 @@ def reports_of(observed: Observed) -> Reports:
 
 def members(
     observed: Observed, fleet: Fleet, reports: Reports, state: RolloutStatus, now: datetime
-) -> list[Member]:
+) -> Iterator[Member]:
     """The nodes of the fleet, with what the rollout of the accepted spec needs of each."""
     contacts, nodes, states = observed.contacts, observed.nodes, fleet.states
     rollout: Rollout = observed.spec.rollout
     version = state.version
     has_labels = any("=" in wave for wave in (*rollout.waves, *state.labels))
     hits_of = _METRICS[rollout.guard.metric if rollout.guard else "hard"]
-    found = []
     for node in fleet.nodes:
         report, contact, worker = reports.get(node, _NOTHING), contacts.get(node), states[node]
         details, counts = report.details, report.task_info
@@ -121,21 +118,18 @@ def members(
         # Nobody can have counted a part that is greater than the whole.
         if serves != version.number or details.model_version != counts.version or hits > samples:
             samples = hits = 0
-        found.append(
-            Member(
-                node,
-                labels_of(nodes[node]) if has_labels else _NO_LABELS,
-                contact is not None and contact.connected,
-                # The pod of a node that is silent for Kubernetes may serve.
-                worker in (READY, SILENT) and report.status == "running",
-                serves,
-                details.fails if details.model_fault else 0,
-                _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
-                samples,
-                hits,
-            )
+        yield Member(
+            node,
+            labels_of(nodes[node]) if has_labels else _NO_LABELS,
+            contact is not None and contact.connected,
+            # The pod of a node that is silent for Kubernetes may serve.
+            worker in (READY, SILENT) and report.status == "running",
+            serves,
+            details.fails if details.model_fault else 0,
+            _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
+            samples,
+            hits,
         )
-    return found
 
 
 def _crashes_in_s(pod: Object, now: datetime) -> float:
@@ -152,27 +146,3 @@ def counted(reports: Reports, fleet: Fleet) -> list[dict[str, Any]]:
     del numbers[0]
     most = sorted(numbers.most_common(_MAX_VERSIONS))
     return [{"version": number, "nodes": count} for number, count in most]
-
-
-def with_models(
-    running: Finding, phase: Phase, fleet: Fleet, reports: Reports
-) -> tuple[Finding, Phase]:
-    """The condition Running, which is False while no worker that runs has a model."""
-    if running.truth is not Truth.TRUE:
-        return running, phase
-    ready = fleet.in_state(READY)
-    waiting, faults = 0, []
-    for node in ready:
-        # A worker that has just started has not reported yet.
-        if (report := reports.get(node)) is not None:
-            details = report.details
-            waiting += not details.model_version
-            if details.model_fault:
-                faults.append((node, details.model_fault))
-    texts = [f"{waiting} of {len(ready)} workers have no model"] if waiting else []
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    texts += [f"{node}{more}: {fault}" for node, fault in faults[:1]]
-    if faults and waiting == len(ready):
-        return Finding(RUNNING, Truth.FALSE, "ModelNotLoaded", "; ".join(texts)), Phase.PENDING
-    message = "; but ".join([running.message, *texts])
-    return msgspec.structs.replace(running, message=message), phase

@@ -2,7 +2,7 @@
 from the stored decision to conditions, Events and the contents of nodes.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.jointinferenceservice import rollout as rollouts
 from globalmanager.kinds.edge.jointinferenceservice.fleet import Fleet
 from globalmanager.kinds.edge.jointinferenceservice.fleet_models import Reports, members
-from globalmanager.kinds.edge.jointinferenceservice.rollout import Decision, Member, Waves
+from globalmanager.kinds.edge.jointinferenceservice.rollout import Decision, Waves
 from globalmanager.kinds.shared import status
 
 FIELD: Final = "rollout"
@@ -95,9 +95,7 @@ def advanced(observed: Observed, fleet: Fleet | None, reports: Reports, now: dat
     name = spec.edge_worker.model.name
     ref = references.model_ref(observed.type, observed.ref.namespace, name)
     newest = _published(observed.references.get(ref))
-    nodes: Collection[Member] = ()
-    if before and rollouts.looks_at_nodes(spec.rollout, before, newest):
-        nodes = members(observed, fleet, reports, before, now)
+    nodes = members(observed, fleet, reports, before, now) if before else ()
     decision = rollouts.decide(spec.rollout, before, newest, nodes, now)
     if decision.state is None:
         return NO_PROGRESS

@@ -93,8 +93,7 @@ def _conclude(
     if fleet is not None:
         view = fleets.condensed(view, fleet)
     running, running_phase = _running(view, fleet, findings, now)
-    if fleet and _is_hot(observed):
-        running, running_phase = fleet_models.with_models(running, running_phase, fleet, reports)
+    running, running_phase = hot_models.with_models(view, fleet, reports, running, running_phase)
     running, running_phase = _with_refusal(view, running, running_phase)
     acceptance = findings[0]
     is_accepted = acceptance.truth is Truth.TRUE
@@ -129,11 +128,9 @@ def _running(
     cause = next((finding for finding in findings if finding.truth is Truth.FALSE), None)
     if cause is None or health.has_workers(observed):
         running, phase = health.running(observed, now)
-        # The reports of a fleet are in slices, so its status does not tell who has a model.
-        if fleet is None:
-            return hot_models.with_model(observed, running, phase)
         is_waiting = running.reason == STARTING and health.is_available(observed, CLOUD)
-        return (running if fleet.nodes or not is_waiting else fleets.no_nodes()), phase
+        has_nodes = fleet is None or fleet.nodes
+        return (running if has_nodes or not is_waiting else fleets.no_nodes()), phase
     message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
 

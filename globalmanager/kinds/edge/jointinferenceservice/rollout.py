@@ -18,18 +18,20 @@ contact since does. Pure: the only clock is `now`.
 import math
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeai.api.rollouts import MAX_BROKEN, Guard, ModelVersion, Phase, Rollout, RolloutStatus
 from edgeai.api.status import left_s
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
+from globalmanager.kinds.shared.contacts import named
 
 _ALL: Final = "100%"
 _LAST_PLACE: Final = 2**31 - 1
@@ -37,14 +39,13 @@ _SHARE_OF_FAILURES: Final = 10
 """A version has failed when it fails on more than one in ten of the nodes that should serve."""
 SLOW_S: Final = 600.0
 """A node that has not got the version after this time holds its wave no more."""
-_MAX_NAMED: Final = 3
 _MAX_TIMES_OF_MEDIAN: Final = 10
 _MAX_LABELS: Final = 20  # as many as spec.rollout.waves
 _MAX_TIMES: Final = 2
 _MAX_MORE: Final = 10
 """Where the nodes before are out of contact, a wave becomes so many times larger and so many nodes
 more, and no larger: those nodes get the version when they are back."""
-_WAITS_FOR_PROMOTION: Final = "waits for spec.rollout.promoted"
+_IS_PAUSED: Final = "held by spec.rollout.paused"
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -75,10 +76,10 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 class Decision(NamedTuple):
     state: RolloutStatus | None
-    check_in_s: float | None = None
-    """Seconds after which the next decision is due although nothing changed."""
     progress: str = ""
     """How far the wave is."""
+    check_in_s: float = math.inf
+    """Seconds after which the next decision is due although nothing changed."""
 
 
 # ---- the version of a node ----------------------------------------------------------------------
@@ -135,10 +136,11 @@ def decide(
     rollout: Rollout | None,
     state: RolloutStatus | None,
     newest: ModelVersion | None,
-    members: Collection[Member],
+    members: Iterable[Member],
     now: datetime,
 ) -> Decision:
-    """The next state. The same state means that nothing changes.
+    """The next state. The same state means that nothing changes. Only a version that is under way
+    looks at the members: a fleet has thousands of them.
 
     Args:
         rollout: None: every version goes to all nodes at once
@@ -158,26 +160,11 @@ def decide(
     if rollout.rejected == state.version.number and state.phase is not Phase.ROLLED_BACK:
         message = f"{state.version} is in spec.rollout.rejected"
         if state.previous is None:
-            return Decision(state, None, f"{message}, and there is none before it")
+            return Decision(state, f"{message}, and there is none before it")
         state = _returned(state, top, message)
-    is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
-    # Nodes out of contact show nothing, and get nothing before they are back. A fleet without a
-    # node, perhaps for a moment, has shown nothing either.
-    if not is_under_way:
+    if state.phase not in (Phase.PROGRESSING, Phase.PAUSED):
         return Decision(state)
-    if not any(one.is_connected for one in members):
-        return Decision(state, None, f"{state.version}: no node is in contact")
-    return _UnderWay(rollout, state, top, members, now).decision()
-
-
-def looks_at_nodes(
-    rollout: Rollout | None, state: RolloutStatus | None, newest: ModelVersion | None
-) -> bool:
-    """Whether `decide` needs the members. A fleet has thousands of them."""
-    if rollout is None or state is None:
-        return False
-    is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
-    return is_under_way or (newest is not None and _is_new(state, newest))
+    return _UnderWay(rollout, state, top, list(members), now).decision()
 
 
 def _is_new(state: RolloutStatus, newest: ModelVersion) -> bool:
@@ -191,21 +178,22 @@ def _with_newest(state: RolloutStatus, newest: ModelVersion) -> RolloutStatus:
     present, is_back = state.version, state.phase is Phase.ROLLED_BACK
     if not _is_new(state, newest):
         return state
-    names = {"generation": newest.generation, "model": newest.model}
     if newest.has_content_of(present) and not is_back:
-        return msgspec.structs.replace(state, version=msgspec.structs.replace(present, **names))
-    is_complete = state.phase is Phase.COMPLETE or state.previous is None
-    good = present if is_complete or state.previous is None else state.previous
+        names = {"generation": newest.generation, "model": newest.model}
+        return replace(state, version=replace(present, **names))
+    good = present if state.phase is Phase.COMPLETE else state.previous or present
     top = state.newest_number
     if newest.has_content_of(good):  # somebody has published the last good version again
-        version = msgspec.structs.replace(newest, number=max(newest.number, top + 1))
-        return RolloutStatus(version=version, phase=Phase.COMPLETE)
+        return RolloutStatus(version=_numbered(newest, top), phase=Phase.COMPLETE)
     # The nodes that an unfinished version has reached return first: there are never three versions.
-    if not is_complete and not is_back and state.wave:
+    if good is not present and not is_back and state.wave:
         top = max(top, newest.number) + 1
-        good = msgspec.structs.replace(good, number=top)
-    version = msgspec.structs.replace(newest, number=max(newest.number, top + 1))
-    return RolloutStatus(version=version, previous=good, phase=Phase.PROGRESSING)
+        good = replace(good, number=top)
+    return RolloutStatus(version=_numbered(newest, top), previous=good, phase=Phase.PROGRESSING)
+
+
+def _numbered(newest: ModelVersion, top: int) -> ModelVersion:
+    return replace(newest, number=max(newest.number, top + 1))
 
 
 def _completed(state: RolloutStatus) -> RolloutStatus:
@@ -213,7 +201,7 @@ def _completed(state: RolloutStatus) -> RolloutStatus:
         return state
     # A node may hold a later number than that of a version that was taken back.
     number = max(state.version.number, state.newest_number + (state.phase is Phase.ROLLED_BACK))
-    version = msgspec.structs.replace(state.version, number=number)
+    version = replace(state.version, number=number)
     return RolloutStatus(version=version, previous=state.previous, phase=Phase.COMPLETE)
 
 
@@ -224,9 +212,7 @@ def _returned(state: RolloutStatus, top: int, message: str) -> RolloutStatus:
     """
     if state.previous is None:
         return state
-    previous = msgspec.structs.replace(
-        state.previous, number=top + 1, instead_of=state.version.generation
-    )
+    previous = replace(state.previous, number=top + 1, instead_of=state.version.generation)
     return RolloutStatus(
         version=state.version,
         previous=previous,
@@ -243,15 +229,11 @@ class _UnderWay:
     """A version that goes out, and what the nodes of its waves show."""
 
     def __init__(
-        self,
-        rollout: Rollout,
-        state: RolloutStatus,
-        top: int,
-        members: Collection[Member],
-        now: datetime,
+        self, rollout: Rollout, state: RolloutStatus, top: int, members: list[Member], now: datetime
     ) -> None:
         self._rollout, self._state, self._top = rollout, state, top
         self._members, self._now = members, now
+        self._slow_in_s = left_s(state.wave_time, SLOW_S, now)
         last = [_ALL] if rollout.waves[-1:] != [_ALL] else []
         self._waves = [*rollout.waves, *last]
         self._number = state.version.number
@@ -271,11 +253,14 @@ class _UnderWay:
         self._expected = max(0, state.expected - left)
 
     def decision(self) -> Decision:
+        # Nodes out of contact show nothing, and get nothing before they are back. A fleet without a
+        # node, perhaps for a moment, has shown nothing either.
+        if not any(one.is_connected for one in self._members):
+            return Decision(self._state, f"{self._state.version}: no node is in contact")
         decision = self._next()
         # No event tells that a worker has crashed for long enough.
-        waits_s = [one.crashes_in_s for one in self._others if 0 < one.crashes_in_s < math.inf]
-        check_in_s = min([*waits_s, decision.check_in_s or math.inf])
-        return decision._replace(check_in_s=check_in_s if check_in_s < math.inf else None)
+        waits_s = [decision.check_in_s, *(one.crashes_in_s for one in self._others)]
+        return decision._replace(check_in_s=min((s for s in waits_s if s > 0), default=math.inf))
 
     def _next(self) -> Decision:
         rollout, state = self._rollout, self._state
@@ -285,66 +270,55 @@ class _UnderWay:
         if message and rollout.on_failure == "rollback":
             return Decision(_returned(state, self._top, message))
         if message:
-            state = msgspec.structs.replace(state, phase=Phase.PAUSED, message=message)
-        promotion = rollout.promoted
-        is_meant = promotion is not None and promotion.version == state.version.number
-        allowed = promotion.wave if promotion and is_meant else 0
+            state = replace(state, phase=Phase.PAUSED, message=message)
         # The first wave waits for no promotion: there is nothing to judge before it.
-        first = 0 if rollout.paused or state.wave else 1
-        if max(allowed, first) > state.wave:
-            return self._advanced(max(allowed, first))
+        allowed = 0 if rollout.paused or state.wave else 1
+        if rollout.promoted and rollout.promoted.version == state.version.number:
+            allowed = max(allowed, rollout.promoted.wave)
+        if allowed > state.wave:
+            return self._advanced(allowed)
         if state.wave == 0 or state.phase is Phase.PAUSED:
-            return Decision(state, None, f"{state.version}: held by spec.rollout.paused")
+            return Decision(state, f"{state.version}: {_IS_PAUSED}")
         return self._progress()
 
     def _progress(self) -> Decision:
         """Begin the next wave when nothing is in the way."""
-        rollout, state = self._rollout, self._state
-        is_labelled = bool(_selector(self._waves[: state.wave][-1]))
+        rollout, state, text = self._rollout, self._state, self._text()
         # All nodes that could have shown something have left: others take their place.
-        if not self._expected and not is_labelled:
+        if not self._expected and "=" not in self._waves[: state.wave][-1]:
             again = self._advanced(state.wave)
             if again.progress or (again.state and again.state.expected):
                 return again
-        waits_s = self._wait_s()
         if not self._is_served():
             # A worker that starts again and again must serve for the whole pause at last.
             if any(one.is_connected and not one.is_able for one in self._ended):
-                state = msgspec.structs.replace(state, done_time=None)
-            return Decision(state, waits_s, self._text())
+                state = replace(state, done_time=None)
+            return Decision(state, text, self._slow_in_s)
         if state.done_time is None:
-            state = msgspec.structs.replace(state, done_time=rfc3339(self._now))
+            state = replace(state, done_time=rfc3339(self._now))
         pause_s, guard = rollout.pause_s, rollout.guard
         # Where no node has the labels of the wave, or none of them is in contact, no sample comes.
         is_seen = bool(self._serving) or any(one.is_connected for one in self._others)
         if guard is not None and is_seen:
             pause_s = max(pause_s, guard.window_s)
             if self._samples[0] < guard.min_samples:
-                text = f"{self._text()}; waits for {guard.min_samples} samples"
-                return Decision(state, waits_s, text)
+                text += f"; waits for {guard.min_samples} samples"
+                return Decision(state, text, self._slow_in_s)
         left = left_s(state.done_time, pause_s, self._now)
         if left > 0:
-            since = f"{pause_s} s from {state.done_time}"
-            return Decision(state, left, f"{self._text()}; waits {since}")
-        is_last = state.wave >= len(self._waves)
+            return Decision(state, f"{text}; waits {pause_s} s from {state.done_time}", left)
         # The last wave has nothing to promote: its end is the end of the rollout.
-        if rollout.paused or (rollout.promote == "manual" and not is_last):
-            reason = "held by spec.rollout.paused" if rollout.paused else _WAITS_FOR_PROMOTION
-            return Decision(state, None, f"{self._text()}; {reason}")
+        if rollout.paused or (rollout.promote == "manual" and state.wave < len(self._waves)):
+            wait = _IS_PAUSED if rollout.paused else "waits for spec.rollout.promoted"
+            return Decision(state, f"{text}; {wait}")
         return self._advanced(state.wave + 1)
-
-    def _wait_s(self) -> float | None:
-        left = left_s(self._state.wave_time, SLOW_S, self._now)
-        return left if 0 < left < math.inf else None
 
     def _is_served(self) -> bool:
         """Whether enough nodes of the wave have shown that they serve."""
         tolerated = self._expected // _SHARE_OF_FAILURES
         if len(self._serving) < self._expected - tolerated:
             return False
-        if left_s(self._state.wave_time, SLOW_S, self._now) <= 0:
-            return True
-        return all(
+        return self._slow_in_s <= 0 or all(
             self._number in (one.serves, one.fails)
             for one in self._others
             if one.is_connected and one.is_able
@@ -357,7 +331,7 @@ class _UnderWay:
         lost = sum(not one.is_connected for one in self._ended)
         text += f"; {lost} have lost contact since they got it" if lost else ""
         missing = [one.node for one in self._others if one.is_connected]
-        return f"{text}; not {_named(missing)}" if missing else text
+        return f"{text}; not {named(missing)}" if missing else text
 
     def _advanced(self, wave: int) -> Decision:
         """The state at the beginning of a wave, or after the last one."""
@@ -366,9 +340,9 @@ class _UnderWay:
             return Decision(_completed(state))
         place = self._last_place(waves[:wave])
         if place is None:
-            return Decision(state, None, f"{state.version}: wave {wave} waits for nodes in contact")
+            return Decision(state, f"{state.version}: wave {wave} waits for nodes in contact")
         labels = (*state.labels, *(one for one in waves[:wave] if "=" in one))
-        state = msgspec.structs.replace(
+        state = replace(
             state,
             phase=Phase.PROGRESSING,
             wave=wave,
@@ -383,13 +357,13 @@ class _UnderWay:
         before = frozenset(one.node for one in self._others)
         new = (one for one in reached if one.crashes_in_s < math.inf and one.node not in before)
         broken = [place_of(one.node, state.version) for one in new]
-        state = msgspec.structs.replace(
+        state = replace(
             state,
             nodes=len(reached),
             expected=len(_witnesses(reached)),
             broken=[*state.broken, *broken][:MAX_BROKEN],
         )
-        return Decision(state, SLOW_S, "")
+        return Decision(state, check_in_s=SLOW_S)
 
     def _last_place(self, waves: Sequence[str]) -> int | None:
         """The last place that gets the version with these waves; -1 for none; None while the nodes
@@ -423,7 +397,7 @@ class _UnderWay:
         # Nodes that have come into contact since the wave began could serve as well.
         expected = max(1, self._expected, len(self._serving) + len(failed))
         if len(failed) * _SHARE_OF_FAILURES > expected:
-            text = f"{len(failed)} of the {expected} nodes that should serve it: {_named(failed)}"
+            text = f"{len(failed)} of the {expected} nodes that should serve it: {named(failed)}"
             return f"{self._state.version} cannot be loaded or crashes on {text}"
         return self._guard_failure(self._rollout.guard) if self._rollout.guard else ""
 
@@ -453,10 +427,6 @@ class _UnderWay:
         most = max(_MAX_TIMES_OF_MEDIAN * median, guard.min_samples)
         hits = sum(hits * min(1.0, most / samples) for samples, hits in counts)
         return sum(min(samples, most) for samples, _ in counts), hits
-
-
-def _named(nodes: Sequence[NodeName]) -> str:
-    return ", ".join(nodes[:_MAX_NAMED]) + (" …" if len(nodes) > _MAX_NAMED else "")
 
 
 def _size(wave: str, nodes: int) -> int:
