@@ -9,11 +9,11 @@ lacks its later spans.
 from collections.abc import Iterable
 from typing import Final
 
-from common.newest import NewestKeys
 from common.traces import Traces, Version, now
 from common.wire import Assign
 from edgeai.api.resources import ObjectRef
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.newest import NewestKeys
 from globalmanager.contract import task_key
 
 MAX_WAYS: Final = 4096

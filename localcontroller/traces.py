@@ -6,10 +6,10 @@ the GlobalManager has taken a report.
 
 from typing import Final
 
-from common.newest import NewestKeys
 from common.traces import Traces, Version, now
 from common.wire import Assign
 from edgeai.ids import Uid, WorkerName
+from edgeai.newest import NewestKeys
 
 MAX_WAYS: Final = 1024
 

@@ -39,10 +39,9 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"  # every JSON text is YAML
 WHOLE: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Media types that ask for the metadata of objects, so that the rest never leaves the API
-server."""
+"""Media types of the metadata of objects alone, so that the rest never leaves the API server."""
 STRICT: Final = {"fieldValidation": "Strict"}
-"""The queries of a request that changes nothing, and of one whose unknown fields are refused."""
+"""The query of a request whose unknown fields are refused."""
 _DEFAULTS: Final = ClientSettings()
 _PAGE_STEP: Final = 4
 """A page that was too large is asked for with this part of its objects. The API server has to write
@@ -72,9 +71,7 @@ class Beginning(NamedTuple):
 
 
 class KubeClient:
-    """A client that many tasks may use at the same time. Call `close`, or use it with `async
-    with`.
-    """
+    """A client that many tasks may use at once. Call `close`, or use it with `async with`."""
 
     def __init__(
         self,
@@ -105,17 +102,13 @@ class KubeClient:
         return cls(await open_transport(path, context), settings, on_request=on_request)
 
     def guarded(self, guard: Guard) -> Self:
-        """A client with the same connections and rate, whose writes need the permission of `guard`.
-
-        The client asks the guard immediately before it sends a write, after the wait for the rate.
-        A write that the guard rejects raises NotLeading. Reads need no permission.
+        """A client with the same connections and rate, which asks `guard` immediately before it
+        sends a write, after the wait for the rate. A write that is rejected raises NotLeading.
         """
         return self._but(guard=guard)
 
     def apart(self, settings: ClientSettings) -> Self:
-        """A client with the same connections and a rate of its own. So heartbeats do not wait
-        behind other requests.
-        """
+        """A client with the same connections and a rate of its own: heartbeats must not wait."""
         return self._but(settings=settings, rate=rate_of(settings), slots={})
 
     def on_share(self, share: Share) -> Self:
@@ -132,8 +125,8 @@ class KubeClient:
         return client
 
     def for_callers(self, settings: ClientSettings) -> Self:
-        """A client with connections of its own and without credentials, for `bearing`. The caller
-        must close it too. Raises: SettingsError
+        """A client without credentials, for `bearing`, with connections of its own, which the
+        caller must close. Raises: SettingsError
         """
         return type(self)(self._sender.policy.transport.without_credentials(), settings)
 
@@ -157,7 +150,8 @@ class KubeClient:
         """Let the requests of plans and reports pause for a moment, because an assignment changed
         and the next change is likely to follow; see `slots`.
         """
-        self._sender.make_way()
+        for slots in self._sender.policy.slots.values():
+            slots.make_way()
 
     async def redial(self, *, deadline_s: float) -> None:
         """Dial the API server again. When the server answers, close all older connections.
@@ -183,7 +177,7 @@ class KubeClient:
     async def close(self) -> None:
         await self._sender.policy.transport.close()
 
-    def read(self, type_: ResourceType, document: bytes) -> Object | Unreadable:
+    def read(self, type_: ResourceType, document: bytes | msgspec.Raw) -> Object | Unreadable:
         """The object in a line of a watch, as the verbs return objects of this type."""
         return read(document, self._forms.get(type_))
 
@@ -216,13 +210,12 @@ class KubeClient:
         listing = Listing([], [], "")
         while True:
             try:
-                page, items = await self._page(
-                    type_, namespace, {**query, "limit": str(limit)}, accept
-                )
+                page_query = {**query, "limit": str(limit)}
+                page, items, size_bytes = await self._page(type_, namespace, page_query, accept)
             except _PageTooLarge:
                 limit = max(1, limit // _PAGE_STEP)
                 continue
-            if page.size * _PAGE_STEP < self._settings.page_bytes:
+            if size_bytes * _PAGE_STEP < self._settings.page_bytes:
                 # behind the large objects of one tenant come the small ones of others
                 limit = min(limit * 2, self._settings.page_size)
             for object_ in items:
@@ -246,7 +239,7 @@ class KubeClient:
         """
         query = {"fieldSelector": field_selector, "limit": str(limit)}
         try:
-            page, items = await self._page(type_, namespace, query, WHOLE)
+            page, items, _ = await self._page(type_, namespace, query, WHOLE)
         except _PageTooLarge as error:
             problem = f"{limit} of them have more than {self._settings.page_bytes} bytes"
             raise errors.TooLarge("list", str(type_), message=problem) from error
@@ -276,9 +269,7 @@ class KubeClient:
         return await self._object(request, type_, check=check)
 
     async def replace(self, type_: ResourceType, object_: Object) -> Object:
-        """PUT the object. The server checks metadata.resourceVersion and metadata.uid if they are
-        set.
-        """
+        """PUT the object. The server checks metadata.resourceVersion and metadata.uid if set."""
         body = _typed(type_, object_)
         request = request_for("update", "PUT", ref_of(type_, object_), body=body)
         return await self._object(request, type_)
@@ -291,13 +282,12 @@ class KubeClient:
         subresource: str = "",
         is_strict: bool = False,
     ) -> Object:
-        """Send a JSON merge patch. The server checks metadata.resourceVersion if the patch has
-        it.
+        """Send a JSON merge patch. The server checks metadata.resourceVersion if the patch has it.
 
         Args: is_strict: as in `apply`
         """
         request = request_for("patch", "PATCH", ref, body=patch, subresource=subresource)
-        query = {**request.query, **(STRICT if is_strict else {})}
+        query = STRICT if is_strict else {}
         request = msgspec.structs.replace(request, query=query, content_type=MERGE_PATCH)
         return await self._object(request, ref.type)
 
@@ -317,8 +307,7 @@ class KubeClient:
             is_strict: refuse fields that the type does not have
         Raises: Conflict when another manager has set them and `is_forced` is False
         """
-        body = _typed(type_, object_)
-        request = request_for("patch", "PATCH", ref_of(type_, object_), body=body)
+        request = request_for("patch", "PATCH", ref_of(type_, object_), body=_typed(type_, object_))
         query = {"fieldManager": manager, "force": "true" if is_forced else ""}
         query |= STRICT if is_strict else {}
         request = msgspec.structs.replace(request, query=query, content_type=APPLY_PATCH)
@@ -366,10 +355,10 @@ class KubeClient:
         field_selector: str = "",
         metadata_only: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """The raw lines of a watch, until the server ends the watch. Each line has one JSON event.
+        """The lines of a watch, until the server ends it: an empty one when it has accepted the
+        watch, then those that `objects.read_event` reads.
 
-        The first line is empty and says that the server accepted the watch. `objects.read_event`
-        reads the other lines. Iterate inside `contextlib.aclosing`, which releases the connection.
+        Iterate inside `contextlib.aclosing`, which releases the connection.
 
         Args:
             timeout_s: seconds after which the server must end the watch. A healthy watch may be
@@ -425,12 +414,10 @@ class KubeClient:
         """
         query = {"container": container, "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
-        query |= {"tailLines": str(tail)} if tail is not None else {}
         query |= {"previous": "true"} if is_previous else {}
-        query |= {"sinceSeconds": str(since_s)} if since_s is not None else {}
-        query |= {"limitBytes": str(limit_bytes)} if limit_bytes is not None else {}
-        request = request_for("get", "GET", ref, subresource="log")
-        request = msgspec.structs.replace(request, query=query, accept="*/*")
+        numbers = {"tailLines": tail, "sinceSeconds": since_s, "limitBytes": limit_bytes}
+        query |= {name: str(number) for name, number in numbers.items() if number is not None}
+        request = request_for("get", "GET", ref, subresource="log", query=query, accept="*/*")
         deadline_s = self._settings.deadline_s
         # A kubelet sends the headers with the first line, and a container may be silent for hours.
         headers_s = math.inf if follow else deadline_s
@@ -453,12 +440,16 @@ class KubeClient:
         """
         request = request_for("exec", "GET", ref, subresource="exec")
         query = execution.query(container, command, has_stdin=bool(stdin))
-        return await self._sender.execute(request, query, stdin=stdin)
+        async with self._sender.socket(request, query, protocol=execution.PROTOCOL) as socket:
+            try:
+                return await execution.talk(socket, stdin)
+            except execution.NotStarted as error:
+                raise request.failed(errors.Invalid, str(error)) from error
 
     async def _page(
         self, type_: ResourceType, namespace: str, query: dict[str, str], accept: str
-    ) -> tuple[Page, _Items]:
-        """One page of a list.
+    ) -> tuple[Page, _Items, int]:
+        """One page of a list, its objects, and its size in bytes.
 
         Raises: ApiError; _PageTooLarge when a page of several objects has more than `page_bytes`
         """
@@ -477,7 +468,7 @@ class KubeClient:
                 if len(body) > self._settings.page_bytes and query["limit"] != "1":
                     raise _PageTooLarge
         try:
-            return await items_of(body, self._forms.get(type_))
+            return *await items_of(body, self._forms.get(type_)), len(body)
         except NotReadable as error:
             raise self._sender.malformed(request, str(error)) from error
 

@@ -9,10 +9,8 @@ import base64
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,8 +19,7 @@ from edgeai.errors import SettingsError
 from edgeai.kube.plugin import Plugin, PluginFailed
 
 TOKEN_FILE_S: Final = 60.0
-"""A token from a file is read again after this time, as client-go does: Kubernetes renews the file
-long before the token ends."""
+"""A token file is read again after this time, as client-go does: it is renewed long before."""
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MADE_BY_KUBECTL: Final = "`kubectl config view --raw` shows a whole file"
 _USE_CONTEXT: Final = "choose one with `kubectl config use-context`"
@@ -32,26 +29,14 @@ Pem = Path | str
 
 
 class Credentials(NamedTuple):
-    """
-    Args:
-        server: URL without a slash at its end
-        ca: of the server's certificate; None: the CAs of the system
-        server_name: of the server's certificate if it is not the host; or ""
-        is_verified: False accepts every certificate of the server
-        proxy: URL, or ""
-        certificate: of this process, with its key; or None
-        authorization: value of the header, or ""
-        is_renewed: the authorization comes from a file that somebody renews
-    """
-
-    server: str
-    ca: Pem | None = None
-    server_name: str = ""
-    is_verified: bool = True
-    proxy: str = ""
-    certificate: tuple[Pem, Pem] | None = None
-    authorization: str = ""
-    is_renewed: bool = False
+    server: str  # URL without a slash at its end
+    ca: Pem | None = None  # of the server's certificate; None: the CAs of the system
+    server_name: str = ""  # of the server's certificate if it is not the host
+    is_verified: bool = True  # False accepts every certificate of the server
+    proxy: str = ""  # URL
+    certificate: tuple[Pem, Pem] | None = None  # of this process, with its key
+    authorization: str = ""  # value of the header
+    is_renewed: bool = False  # the authorization comes from a file that somebody renews
 
     def anonymous(self) -> Self:
         """The same server, and nothing of who asks."""
@@ -83,47 +68,43 @@ def _written(pem: Pem, file: Path) -> Path:
     return file
 
 
-class CredentialSource(Protocol):
+class CredentialSource:
     name: str
     """File or place, for messages."""
 
     async def load(self) -> Credentials:
         """Raises: SettingsError, which names the source and its fault"""
-        ...
+        try:
+            return await self._load()
+        # A file may be malformed in ways that only its decoders and the system know.
+        except (OSError, ValueError, RecursionError) as error:
+            problem = " ".join(str(error).split())
+            raise SettingsError(self.name, f"cannot be used: {problem}") from error
+
+    async def _load(self) -> Credentials:
+        raise NotImplementedError
 
 
-class Unchanging:
-    """Credentials that are never read again.
-
-    Args:
-        name: as for a CredentialSource
-    """
+class Unchanging(CredentialSource):
+    """Credentials that are never read again."""
 
     def __init__(self, name: str, credentials: Credentials) -> None:
         self.name = name
         self._credentials = credentials
 
-    async def load(self) -> Credentials:
+    async def _load(self) -> Credentials:
         return self._credentials
 
 
-class ServiceAccount:
-    """That of the pod around this process.
-
-    Args:
-        directory: of its `token` and of `ca.crt`
-    """
+class ServiceAccount(CredentialSource):
+    """That of the pod around this process. Args: directory: of its `token` and of `ca.crt`"""
 
     name = "in-cluster configuration"
 
     def __init__(self, directory: Path = _SERVICE_ACCOUNT) -> None:
         self._directory = directory
 
-    async def load(self) -> Credentials:
-        with _faults_of(self.name):
-            return self._load()
-
-    def _load(self) -> Credentials:
+    async def _load(self) -> Credentials:
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
             problem = "there is none outside of a pod; name a kubeconfig file"
@@ -136,7 +117,7 @@ class ServiceAccount:
         )
 
 
-class Kubeconfig:
+class Kubeconfig(CredentialSource):
     """A context of a file; "" means the current context."""
 
     def __init__(self, path: Path, context: str = "") -> None:
@@ -144,10 +125,6 @@ class Kubeconfig:
         self._context = context
         self._path = path
         self._directory = path.absolute().parent  # of the relative names in the file
-
-    async def load(self) -> Credentials:
-        with _faults_of(self.name):
-            return await self._load()
 
     async def _load(self) -> Credentials:
         content = _decoded(self.name, self._path)
@@ -243,25 +220,19 @@ class _Context(msgspec.Struct):
     user: str = ""
 
 
-class _NamedCluster(msgspec.Struct):
+class _Entry(msgspec.Struct):
+    """A cluster, a user or a context with its name."""
+
     name: str
     cluster: _Cluster = msgspec.field(default_factory=_Cluster)
-
-
-class _NamedUser(msgspec.Struct):
-    name: str
     user: _User = msgspec.field(default_factory=_User)
-
-
-class _NamedContext(msgspec.Struct):
-    name: str
     context: _Context = msgspec.field(default_factory=_Context)
 
 
 class _Content(msgspec.Struct, rename="kebab"):
-    clusters: list[_NamedCluster] = []
-    contexts: list[_NamedContext] = []
-    users: list[_NamedUser] = []
+    clusters: list[_Entry] = []
+    contexts: list[_Entry] = []
+    users: list[_Entry] = []
     current_context: str = ""
 
 
@@ -347,19 +318,6 @@ def _check_server(source: str, cluster: str, server: str) -> None:
 
 
 # ---- files and tokens ---------------------------------------------------------------------------
-
-
-@contextmanager
-def _faults_of(source: str) -> Iterator[None]:
-    """A file may be malformed in ways that only its decoders and the system know.
-
-    Raises: SettingsError
-    """
-    try:
-        yield
-    except (OSError, ValueError, RecursionError) as error:
-        problem = " ".join(str(error).split())
-        raise SettingsError(source, f"cannot be used: {problem}") from error
 
 
 def _file(source: str, path: Path) -> Path:

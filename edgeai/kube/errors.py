@@ -1,22 +1,5 @@
 """The exceptions of requests to the Kubernetes API.
 
-ApiError                the request failed; also any status without a class of its own
-├── Unauthorized        401: the API server does not know the credential
-├── Forbidden           403: the credential lacks a right; its message names the verb and resource
-├── NotFound            404: no such object, or no such type (a CRD is not installed), also Gone
-├── AlreadyExists       409: an object of this name exists already
-├── Conflict            409: the object changed since it was read, or has another uid
-├── Expired             410: the resourceVersion is too old; list again
-├── BadRequest          400, also Unwritable: the request is malformed
-├── Invalid             422, also Unwritable: the object breaks its schema
-├── TooLarge            413, or a 500 of etcd: the object would be larger than the API stores
-├── NotLeading          not sent, or cancelled: only the leader may write, and another replica leads
-├── Malformed           the answer does not come from a Kubernetes API, e.g. a proxy's HTML page
-├── TooManyRequests     429, also Unavailable
-├── ServerError         5xx, also Unavailable
-└── Unreachable         there is no connection, or the connection broke, also Unavailable
-    └── Silent          nothing came over the connection in time
-
 The text of an exception names the verb, the object, the server's own message and, where known, the
 remedy. The text never contains a body.
 """
@@ -41,7 +24,7 @@ _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message
 
 
 class ApiError(EdgeAIError):
-    """A request to the Kubernetes API failed.
+    """A request to the Kubernetes API failed; also any status without a class of its own.
 
     Args:
         verb: as in RBAC: get list watch create update patch delete
@@ -77,63 +60,63 @@ class ApiError(EdgeAIError):
 
 
 class Unauthorized(ApiError):
-    pass
+    """401: the API server does not know the credential."""
 
 
 class Forbidden(ApiError):
-    pass
+    """403: the credential lacks a right. The message names the verb and resource."""
 
 
 class NotFound(ApiError, errors.Gone):
-    pass
+    """404: no such object, or no such type (a CRD is not installed)."""
 
 
 class AlreadyExists(ApiError):
-    pass
+    """409: an object of this name exists already."""
 
 
 class Conflict(ApiError):
-    pass
+    """409: the object changed since it was read, or has another uid."""
 
 
 class Expired(ApiError):
-    pass
+    """410: the resourceVersion is too old; list again."""
 
 
 class BadRequest(ApiError, errors.Unwritable):
-    pass
+    """400: the request is malformed."""
 
 
 class Invalid(ApiError, errors.Unwritable):
-    pass
+    """422: the object breaks its schema."""
 
 
 class TooLarge(ApiError, errors.TooLarge):
-    pass
+    """413, or a 500 of etcd: the object would be larger than the API stores."""
 
 
 class NotLeading(ApiError):
-    pass
+    """Not sent, or cancelled: only the leader may write, and another replica leads."""
 
 
 class Malformed(ApiError):
-    pass
+    """The answer does not come from a Kubernetes API, but e.g. is a proxy's HTML page."""
 
 
 class TooManyRequests(ApiError, Unavailable):
-    pass
+    """429."""
 
 
 class ServerError(ApiError, Unavailable):
-    pass
+    """5xx."""
 
 
 class Unreachable(ApiError, Unavailable):
-    pass
+    """There is no connection, or the connection broke."""
 
 
 class Silent(Unreachable):
-    pass
+    """Nothing came over the connection in time."""
 
 
 _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
@@ -149,16 +132,23 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
+class Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
 class Details(msgspec.Struct, frozen=True):
     """Which object a meta/v1 Status is about. `kind` has the plural, as in "configmaps"."""
 
     name: str = ""
     kind: str = ""
+    causes: tuple[Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The fields of a meta/v1 Status that describe a failure."""
+    """A meta/v1 Status: "Success", or what describes a failure."""
 
+    status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""
@@ -187,7 +177,9 @@ def from_answer(
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
-    remedy = _remedy(code, body, remedies)
+    remedy = remedies.unauthorized if code == HTTPStatus.UNAUTHORIZED else ""
+    if code == HTTPStatus.BAD_REQUEST and _PLAIN_HTTP in body:
+        remedy = remedies.plain_http
     # A Kubernetes API answers plain text for a group that it does not have.
     if not (remedy or status.message or code == HTTPStatus.NOT_FOUND):
         remedy = remedies.no_api
@@ -212,6 +204,8 @@ def from_status(
     missing_right: str = OF_A_PROCESS.missing_right,
 ) -> ApiError:
     """The error for a Status. The Status comes from an answer or from a watch's ERROR event."""
+    # A quota or an admission plugin also forbids requests, but not RBAC.
+    lacks_right = status.code == HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
     return _class_of(status)(
         verb,
         target,
@@ -219,22 +213,9 @@ def from_status(
         reason=status.reason,
         message=status.message[:_MAX_MESSAGE_CHARS],
         retry_after_s=retry_after_s,
-        remedy=missing_right if _is_missing_right(status) else remedy,
+        remedy=missing_right if lacks_right else remedy,
         about=status.details,
     )
-
-
-def _remedy(code: int, body: bytes, remedies: Remedies) -> str:
-    if code == HTTPStatus.UNAUTHORIZED:
-        return remedies.unauthorized
-    if code == HTTPStatus.BAD_REQUEST and _PLAIN_HTTP in body:
-        return remedies.plain_http
-    return ""
-
-
-def _is_missing_right(status: Status) -> bool:
-    """Whether RBAC forbade the request. A quota or an admission plugin also forbids requests."""
-    return status.code == HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
 
 
 def _class_of(status: Status) -> type[ApiError]:
@@ -247,9 +228,7 @@ def _class_of(status: Status) -> type[ApiError]:
 
 
 def _retry_after_s(code: int, header: str | None) -> float:
-    """Seconds to wait. The result is one second when an overloaded server gives no time or gives a
-    date.
-    """
+    """Seconds to wait; 1 when an overloaded server gives no time or gives a date."""
     if header is None and code != 429:
         return 0.0
     try:

@@ -20,9 +20,7 @@ SKIPPED_BYTES_PER_S: Final = 1024 * 1024  # of a log
 
 
 class LineSplitter:
-    """Takes bytes and yields lines without line ends. The splitter skips blank lines and cuts long
-    lines off.
-    """
+    """Takes bytes and yields lines without their ends. Skips blank lines, cuts long lines off."""
 
     def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes

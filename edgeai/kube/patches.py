@@ -28,9 +28,7 @@ def diff(present: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any
 
 
 def merged(present: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of applying the merge patch to `present`. The result shares its unchanged parts
-    with `present`. `present` itself stays unchanged.
-    """
+    """`present` with the merge patch applied: a new map that shares what stays unchanged."""
     result = dict(present)
     for field, value in patch.items():
         if value is None:

@@ -4,8 +4,8 @@ rate.
 There is one token bucket. A request that must wait stands in the queue of its share. The queues get
 the tokens by weight (start-time fair queueing). So a share with waiting requests gets at least its
 part of the rate, however long the other queues are. The share also gets the parts that no other
-share uses. The arithmetic takes the time as an argument. Only `acquire` and `hold_for` use the
-clock of the event loop.
+share uses. The arithmetic takes the time as an argument. Only `acquire` uses the clock
+of the event loop.
 """
 
 import asyncio
@@ -77,10 +77,6 @@ class SharedRate:
             if ticket.cancelled():
                 self._queues[share].remove(ticket)
 
-    def hold_for(self, seconds: float) -> None:
-        """Let no request pass for `seconds`, because the server sent Retry-After."""
-        self.hold(asyncio.get_running_loop().time(), seconds)
-
     def _let_pass(self) -> None:
         loop = asyncio.get_running_loop()
         for ticket in self.passing(loop.time()):
@@ -107,9 +103,7 @@ class SharedRate:
         self._queues[share].append(ticket)
 
     def passing(self, now: float) -> Iterator[Ticket]:
-        """The tickets that get a token now, in their order. The method removes each ticket from its
-        queue.
-        """
+        """Takes the tickets that get a token now out of their queues, in their order."""
         self._fill(now)
         if now < self._held_until:
             return
@@ -121,6 +115,7 @@ class SharedRate:
             yield self._queues[share].popleft()
 
     def hold(self, now: float, seconds: float) -> None:
+        """Let no request pass for `seconds`, because the server sent Retry-After."""
         self._held_until = max(self._held_until, now + seconds)
 
     def _start(self, share: Share) -> float:
@@ -134,7 +129,5 @@ class SharedRate:
         self._filled_at = now
 
     def _next_at(self, now: float) -> float:
-        """The time at which the next request may pass. The caller must have filled the bucket at
-        `now`.
-        """
+        """When the next request may pass. The bucket must have been filled at `now`."""
         return max(self._held_until, now + max(0.0, 1 - self._tokens) / self._qps)

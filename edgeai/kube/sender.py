@@ -16,7 +16,7 @@ import msgspec
 
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError, Unavailable
-from edgeai.kube import errors, execution
+from edgeai.kube import errors
 from edgeai.kube.rate import Share, SharedRate
 from edgeai.kube.remedies import OF_A_PROCESS, Remedies
 from edgeai.kube.slots import Slots
@@ -25,11 +25,10 @@ from edgeai.kube.warnings import Warnings
 
 _CONTAINER_NOT_FOUND: Final = b"container not found"
 RequestHook = Callable[[str, str, float], None]
-"""Function for metrics. The client calls it with (verb, HTTP code or "none", seconds) after a
-request."""
+"""Called with (verb, HTTP code or "none", seconds) after a request, for metrics."""
 Check = Callable[[], None]
-"""Function that the client calls immediately before it sends a request, after the wait for the
-rate. When the function raises an exception, the client does not send the request."""
+"""Called immediately before a request is sent, after the wait for the rate. When it raises an
+exception, the request is not sent."""
 
 
 class Shut(Exception):
@@ -40,10 +39,8 @@ class Guard(Protocol):
     """Decides for each write whether the client may send the write, and how long it may take."""
 
     def passage(self) -> AbstractAsyncContextManager[None]:
-        """A context that the client enters immediately before it sends a write, and leaves after
-        the answer.
-
-        Raises: Shut, at the start, or during a write when the guard withdraws the permission
+        """Entered immediately before a write is sent, left after the answer. Raises: Shut, at the
+        start, or during a write when the guard withdraws the permission
         """
 
 
@@ -103,22 +100,21 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_for(
-    verb: str, method: str, ref: ObjectRef, *, body: Any = None, subresource: str = ""
+    verb: str, method: str, ref: ObjectRef, *, subresource: str = "", **fields: Any
 ) -> ApiRequest:
-    """A request about one object."""
+    """A request about one object. Args: fields: further ones of ApiRequest"""
     return ApiRequest(
         verb=verb,
         target=str(ref),
         method=method,
         path=ref.type.path(ref.namespace, ref.name, subresource),
         namespace=ref.namespace,
-        body=body,
+        **fields,
     )
 
 
 class Policy(NamedTuple):
-    """How a client sends requests. Policies of one client share its connections,
-    and all but `apart` its rate."""
+    """How a client sends requests. Its policies share connections, and all but `apart` the rate."""
 
     transport: Transport
     settings: ClientSettings
@@ -156,18 +152,8 @@ class Sender:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    def make_way(self) -> None:
-        for slots in self.policy.slots.values():
-            slots.make_way()
-
     async def redial(self, *, deadline_s: float) -> None:
-        """Dial the API server again. When the server answers, close all older connections.
-
-        Requests and watches on the older connections end as Unreachable.
-
-        Raises: ApiError, Overloaded, SettingsError when there is no answer. Then the older
-            connections stay open
-        """
+        """As KubeClient.redial."""
         fresh = Sender(self.policy._replace(transport=self.policy.transport.anew()))
         # Every authenticated client may read the version, and the answer needs no storage.
         request = ApiRequest(verb="get", target="version", method="GET", path="/version")
@@ -183,24 +169,9 @@ class Sender:
         try:
             async with self.answered(request, deadline_s):
                 pass
-        except Unavailable:
-            raise
         except errors.ApiError as error:
-            if not error.code:
+            if isinstance(error, Unavailable) or not error.code:
                 raise
-
-    async def execute(
-        self, request: ApiRequest, query: Sequence[tuple[str, str]], *, stdin: bytes
-    ) -> execution.End:
-        """Send a request for the execution of a command, and wait until the command ends.
-
-        Raises: ApiError, see `KubeClient.execute`
-        """
-        async with self.socket(request, query, protocol=execution.PROTOCOL) as socket:
-            try:
-                return await execution.talk(socket, stdin)
-            except execution.NotStarted as error:
-                raise request.failed(errors.Invalid, str(error)) from error
 
     @asynccontextmanager
     async def socket(
@@ -249,7 +220,15 @@ class Sender:
         """
         async with self._admitted(request):
             check()
-            async with self._exchange(request, deadline_s, is_stream=is_stream) as response:
+            async with (
+                self._connected(request, deadline_s) as deadline,
+                self._send(request) as response,
+            ):
+                if not 200 <= response.status < 300:
+                    body, retry_after = await response.read(), response.headers.get("Retry-After")
+                    raise await self._refusal(request, response.status, body, retry_after)
+                if is_stream:
+                    deadline.reschedule(None)
                 yield response
 
     @asynccontextmanager
@@ -266,22 +245,6 @@ class Sender:
             await self.policy.rate.acquire(self.policy.share)
             start()
             yield
-
-    @asynccontextmanager
-    async def _exchange(
-        self, request: ApiRequest, deadline_s: float, *, is_stream: bool
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request that has passed the rate and the slots. Raises: ApiError"""
-        async with (
-            self._connected(request, deadline_s) as deadline,
-            self._send(request) as response,
-        ):
-            if not 200 <= response.status < 300:
-                body, retry_after = await response.read(), response.headers.get("Retry-After")
-                raise await self._refusal(request, response.status, body, retry_after)
-            if is_stream:
-                deadline.reschedule(None)
-            yield response
 
     @asynccontextmanager
     async def _connected(
@@ -341,22 +304,22 @@ class Sender:
                 yield response
 
     @contextmanager
-    def _measured(self, request: ApiRequest) -> Iterator[Callable[[int], None]]:
+    def _measured(self, request: ApiRequest) -> Iterator[Callable[[int | str], None]]:
         """Reports the request to the hook: when the caller calls the function with the HTTP status,
         or at the end when there was no answer.
         """
         start_s = asyncio.get_running_loop().time()
         is_reported = False
 
-        def report(code: str) -> None:
+        def report(code: int | str) -> None:
             nonlocal is_reported
             if not is_reported:
                 is_reported = True
                 seconds = asyncio.get_running_loop().time() - start_s
-                self.policy.on_request(request.verb, code, seconds)
+                self.policy.on_request(request.verb, str(code), seconds)
 
         try:
-            yield lambda status: report(str(status))
+            yield report
         finally:
             report("none")
 
@@ -374,7 +337,8 @@ class Sender:
         )
         if isinstance(error, errors.TooManyRequests):
             # slow down all requests with this client's rate
-            self.policy.rate.hold_for(error.retry_after_s)
+            now = asyncio.get_running_loop().time()
+            self.policy.rate.hold(now, error.retry_after_s)
         if isinstance(error, errors.Unauthorized):
             try:
                 await self.policy.transport.renew()  # the caller's next try uses the new token

@@ -10,9 +10,10 @@ write. The requests of plans also leave the server to the reports of edges while
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+
+from edgeai.turns import Turns
 
 
 class Slots:
@@ -25,12 +26,10 @@ class Slots:
     by the request under way, and by the request of the next turn.
 
     Args:
-        calm: number of requests at a time when `calm_s` seconds have passed without a change of an
-            assignment, and nothing waits in `before`; never less than `count`
+        calm: used when `calm_s` seconds have passed without a change of an assignment
         before: the slots of requests that are more urgent
-        hold_s: seconds after which a request gives its slot to the next request and goes on. Such a
-            request may wait for something slow, for example an admission webhook. Other requests
-            must not wait for it
+        hold_s: seconds after which a request gives its slot to the next request and goes on. It may
+            wait for something slow, for example an admission webhook, and others must not
 
     Raises: ValueError when `count` is less than 1
     """
@@ -56,7 +55,7 @@ class Slots:
         self._changed_at = -math.inf  # when an assignment changed
         self._under_way = 0
         self._calming: asyncio.TimerHandle | None = None
-        self._queues: dict[str, deque[asyncio.Future[None]]] = {}  # by namespace, next one first
+        self._queue = Turns[asyncio.Future[None]]()
 
     def make_way(self) -> None:
         """Note that an assignment has changed: let no request begin for `pause_s`."""
@@ -75,14 +74,14 @@ class Slots:
 
     def _has_room(self) -> bool:
         # Each end of a request looks again, so nobody needs to tell that `before` has become empty.
-        has_urgent = self._before is not None and bool(self._before._queues)
+        has_urgent = self._before is not None and bool(self._before._queue)
         is_busy = has_urgent or self._calming is not None
         return self._under_way < (self._count if is_busy else self._calm)
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[Callable[[], None]]:
-        """Hold a slot. The context manager gives a function. The caller must call this function
-        immediately before it sends its request, because then the `hold_s` seconds begin.
+        """Hold a slot. Gives a function that the caller must call immediately before it sends its
+        request, because then the `hold_s` seconds begin.
         """
         await self._acquire(namespace)
         loop = asyncio.get_running_loop()
@@ -113,7 +112,7 @@ class Slots:
             self._under_way += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queues.setdefault(namespace, deque()).append(turn)
+        self._queue.push(namespace, turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -127,12 +126,8 @@ class Slots:
 
     def _give(self) -> None:
         """Give each free slot to the first request of the next namespace."""
-        while self._queues and self._has_room():
-            namespace = next(iter(self._queues))
-            turns = self._queues.pop(namespace)
-            turn = turns.popleft()
-            if turns:
-                self._queues[namespace] = turns  # the namespace is the last one now
+        while self._queue and self._has_room():
+            turn = self._queue.pop()
             if not turn.done():
                 self._under_way += 1
                 turn.set_result(None)

@@ -37,9 +37,7 @@ _MAX_REFUSAL_BYTES: Final = 64 * 1024
 
 
 class Distrusted(ConnectionError):
-    """The server's certificate is of another CA than the configuration names, or for another
-    name.
-    """
+    """The server's certificate is of another CA than the configuration names, or another name."""
 
 
 class UnknownHost(ConnectionError):
@@ -47,12 +45,7 @@ class UnknownHost(ConnectionError):
 
 
 class HandshakeRefused(Exception):
-    """The server answered the handshake of a WebSocket with a failure.
-
-    Args:
-        status: the HTTP status
-        retry_after: the header Retry-After
-    """
+    """The server answered the handshake of a WebSocket with a failure."""
 
     def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
         self.status, self.body, self.retry_after = status, body, retry_after
@@ -62,9 +55,7 @@ class HandshakeRefused(Exception):
 class Transport:
     """Sends requests with the credentials of one cluster. The owner must call `close` at the end.
 
-    Args:
-        source: of `credentials`, to read them again
-
+    Args: source: of `credentials`, to read them again
     Raises: SettingsError when the TLS certificates of the credentials cannot be used
     """
 
@@ -194,24 +185,6 @@ class Transport:
         """Translates the errors of aiohttp in the `with` body, and ends the body when `take_over`
         replaces the connections. Raises: ConnectionError
         """
-        try:
-            async with self._until_replaced():
-                yield
-        except aiohttp.ClientConnectorCertificateError as error:
-            problem = f"is not trusted ({error.certificate_error})"
-            raise Distrusted(f"the certificate of {self._credentials.server} {problem}") from error
-        except aiohttp.ClientConnectorDNSError as error:
-            raise UnknownHost(str(error)) from error
-        except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise
-            raise ConnectionError(str(error) or type(error).__name__) from error
-
-    @asynccontextmanager
-    async def _until_replaced(self) -> AsyncIterator[None]:
-        """Ends the `with` body when `take_over` replaces the connections. Raises:
-        ConnectionError
-        """
         end = asyncio.timeout(None)
         try:
             async with end:
@@ -220,27 +193,28 @@ class Transport:
                     yield
                 finally:
                     self._under_way.discard(end)
-        # aiohttp raises these for a connection that it closed
-        except (TimeoutError, RuntimeError) as error:
-            if end.when() is not None:
-                raise ConnectionError("its connection was given up for a new one") from error
-            raise
+        except aiohttp.ClientConnectorCertificateError as error:
+            problem = f"is not trusted ({error.certificate_error})"
+            raise Distrusted(f"the certificate of {self._credentials.server} {problem}") from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise UnknownHost(str(error)) from error
+        # aiohttp raises a RuntimeError for a connection that it closed
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            if not isinstance(error, TimeoutError | RuntimeError):
+                raise ConnectionError(str(error) or type(error).__name__) from error
+            if end.when() is None:
+                raise
+            raise ConnectionError("its connection was given up for a new one") from error
 
     def anew(self) -> Self:
-        """A transport with the same server and credentials, but with connections of its own. The
-        caller must close it too.
-
-        Raises: SettingsError
+        """A transport with the same server and credentials, but connections of its own, which the
+        caller must close. Raises: SettingsError
         """
         return type(self)(self._credentials, self._credential_source)
 
     def without_credentials(self) -> Self:
-        """A transport to the same server that proves nothing of this process, for `bearing`. The
-        caller must close it too.
-
-        A client certificate of this process would count more than the token of a request.
-
-        Raises: SettingsError
+        """A transport to the same server that proves nothing of this process, for `bearing`: a
+        client certificate would count more than a token. As `anew` otherwise.
         """
         bare = self._credentials.anonymous()
         return type(self)(bare, Unchanging(self.source, bare))
@@ -253,9 +227,7 @@ class Transport:
 
     async def take_over(self, other: Self) -> None:
         """Use the connections of `other`. Close the present connections and end the requests on
-        them.
-
-        A request on a dead connection would otherwise hang until its deadline.
+        them: on a dead connection they would hang until their deadline.
         """
         old, self._session = self._session, other._session
         now = asyncio.get_running_loop().time()
@@ -302,13 +274,6 @@ def proxy_of_environment(server: str) -> str:
 
 
 async def open_transport(kubeconfig: Path | None, context: str = "") -> Transport:
-    """A transport for a context of a kubeconfig. When `kubeconfig` is None, the transport is for
-    the cluster around this pod.
-
-    Args: context: "" for the current context
-    Raises: SettingsError that names the file and the file's fault
-    """
-    source: CredentialSource = (
-        ServiceAccount() if kubeconfig is None else Kubeconfig(kubeconfig, context)
-    )
+    """Args and raises: as `KubeClient.from_kubeconfig`"""
+    source = ServiceAccount() if kubeconfig is None else Kubeconfig(kubeconfig, context)
     return Transport(await source.load(), source)

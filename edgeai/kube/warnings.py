@@ -6,13 +6,13 @@ Sources: RFC 7234, section 5.5; KEP-1693. Texts name fields and never quote a Se
 
 import logging
 import re
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from typing import Final
 
+from edgeai.newest import NewestKeys
 from edgeai.text import printable
 
 LOGGER: Final = "edgeai.kube.warnings"
@@ -26,28 +26,11 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _collection: ContextVar[list[str] | None] = ContextVar("collection", default=None)
 
 
-class Memory:
-    """The last things that were said. Args: size: how many"""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._things: OrderedDict[Hashable, None] = OrderedDict()
-
-    def is_new(self, thing: Hashable) -> bool:
-        """Whether the thing was not said before; from now on it was."""
-        is_new = thing not in self._things
-        self._things[thing] = None
-        self._things.move_to_end(thing)
-        if len(self._things) > self._size:
-            self._things.popitem(last=False)
-        return is_new
-
-
 class Warnings:
     """The warnings of one API server. Each text reaches the log once."""
 
     def __init__(self) -> None:
-        self._memory = Memory(_MEMORY)
+        self._logged = NewestKeys[str, None](_MEMORY)
 
     def hear(self, target: str, headers: Iterable[str]) -> None:
         """Args: headers: the values of the headers `Warning` of one answer"""
@@ -55,8 +38,9 @@ class Warnings:
             collection = _collection.get()
             if collection is not None:
                 collection.append(text)
-            if self._memory.is_new(text):
+            if text not in self._logged:
                 log.warning("%s", text, extra={"target": target})
+            self._logged[text] = None
 
 
 @contextmanager

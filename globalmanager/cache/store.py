@@ -21,9 +21,9 @@ from typing import Final
 
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
-from common.newest import NewestKeys
 from edgeai.api.resources import Object, ObjectRef, ResourceType, ref_of
 from edgeai.kube.client import PartOf, whole
+from edgeai.newest import NewestKeys
 from globalmanager.cache.shared import SharedValues
 
 log = logs.get_logger(__name__)

@@ -19,9 +19,11 @@ from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.api.status import WAITING
 from edgeai.errors import EdgeAIError
+from edgeai.ids import Uid
 from edgeai.kube import warnings
 from edgeai.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, TooLarge
 from edgeai.kube.patches import merged
+from edgeai.newest import NewestKeys
 from globalmanager.cache.live import Live
 from globalmanager.cache.store import controller_of, version_of
 from globalmanager.contract import (
@@ -141,7 +143,7 @@ class Applier:
         self._drift = drift
         self._status = status
         self._recorder = recorder
-        self._warnings = warnings.Memory(_MAX_WARNINGS)
+        self._warnings = NewestKeys[tuple[Uid, str], None](_MAX_WARNINGS)
 
     async def apply(self, observed: Observed, plan: Plan) -> float | None:
         """Apply the stages of the plan, then write the plan's status and record the plan's events.
@@ -257,10 +259,12 @@ class Applier:
 
     def _warn(self, observed: Observed, action: Action, text: str) -> None:
         """Record a warning once: all pods of a job have the same unknown field."""
-        if self._warnings.is_new((observed.uid, text)):
+        warning = (observed.uid, text)
+        if warning not in self._warnings:
             type_ = action.type if isinstance(action, Create | Replace) else action.ref.type
             event = Event(Severity.WARNING, "APIWarning", f"{type_.kind}: {text}")
             self._recorder.record(observed.object, event)
+        self._warnings[warning] = None
 
     async def _carry_out(self, observed: Observed, action: Action) -> Success | None:
         """Returns: what an Event tells; None when the action has changed nothing, or only what

@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from common.clock import Clock
-from common.newest import NewestKeys
 from edgeai.api.resources import Object
+from edgeai.newest import NewestKeys
 from globalmanager.cache.store import uid_of
 from globalmanager.kinds.shared.objects import content_hash, differences
 

@@ -16,8 +16,8 @@ from typing import Final
 
 from common.clock import Clock
 from edgeai.api.resources import ObjectRef
+from edgeai.turns import Turns
 from globalmanager.engine.queue import WorkQueue
-from globalmanager.engine.turns import Turns
 
 PAUSE_S: Final = 0.005  # between two slices, at least
 MAX_PAUSE_S: Final = 0.05

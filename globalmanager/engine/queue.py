@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from common.clock import loop_time
 from edgeai.backoff import Backoff
-from globalmanager.engine.turns import Turns
+from edgeai.turns import Turns
 
 
 class Key(Hashable, Protocol):

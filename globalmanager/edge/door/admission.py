@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from common.newest import NewestKeys
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket, TokenBuckets
 from edgeai.addresses import network_of
 from edgeai.ids import NodeName
+from edgeai.newest import NewestKeys
 
 FREE_AGAIN_S: Final = 60.0
 REMEMBERED_NODES: Final = 20_000

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from common.clock import Clock
-from common.newest import NewestKeys
+from edgeai.newest import NewestKeys
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from typing import Any, Final, Protocol
 
 from common.clock import SYSTEM_CLOCK, Clock
 from common.logs import get_logger
-from common.newest import NewestKeys
 from edgeai.api import slices
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.errors import EdgeAIError, Gone, TooLarge, Unwritable
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
+from edgeai.newest import NewestKeys
 from globalmanager.contract import Event, Fold, ReportRefused, Served, Severity, WorkerReport
 from globalmanager.edge.sessions.inbox import GONE, Done, Dropped, Outcome, Refused, Retry
 

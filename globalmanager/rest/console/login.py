@@ -18,8 +18,8 @@ import msgspec
 from aiohttp import web
 
 from common.clock import SYSTEM_CLOCK, Clock
-from common.newest import NewestKeys
 from common.settings import is_loopback
+from edgeai.newest import NewestKeys
 from globalmanager.rest.errors import RequestError
 
 if TYPE_CHECKING:

@@ -154,12 +154,12 @@ async def test_an_answer_that_is_no_list_is_not_readable(body: bytes) -> None:
 def test_an_event_of_a_deep_object_keeps_its_type() -> None:
     bad = with_spec(nested(5000))
     event = read_event(b'{"type":"MODIFIED","object":' + bad + b"}")
-    assert (event.type, event.object) == ("MODIFIED", bad)
+    assert (event.type, bytes(event.object)) == ("MODIFIED", bad)
 
 
 def test_an_event_that_was_cut_off_keeps_its_type_and_the_rest() -> None:
     event = read_event(b'{"type":"ADDED","object":{"metadata":{"name":"x","n')
-    assert (event.type, event.object) == ("ADDED", b'{"metadata":{"name":"x","n')
+    assert (event.type, bytes(event.object)) == ("ADDED", b'{"metadata":{"name":"x","n')
     found = read(event.object)
     assert isinstance(found, Unreadable)
     assert found.name == "x"

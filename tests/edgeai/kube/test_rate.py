@@ -181,6 +181,6 @@ async def test_retry_after_holds_those_who_wait_already() -> None:
     started = asyncio.get_running_loop().time()
     waiting = asyncio.create_task(rate.acquire(Share.PLANS), name="waiting")
     await asyncio.sleep(0.05)
-    rate.hold_for(3.0)
+    rate.hold(asyncio.get_running_loop().time(), 3.0)
     await waiting
     assert asyncio.get_running_loop().time() - started == pytest.approx(3.05)

@@ -8,7 +8,7 @@ from edgeai.api.resources import PODS, ObjectRef
 from edgeai.kube import warnings
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Invalid
-from edgeai.kube.warnings import Memory, texts_of
+from edgeai.kube.warnings import texts_of
 from tests.globalmanager.scripted_api import ScriptedApi
 
 REF = ObjectRef(PODS, "ns", "a")
@@ -50,10 +50,3 @@ async def test_a_refusal_may_warn(scripted: ScriptedApi, scripted_client: KubeCl
     with warnings.collected() as texts, pytest.raises(Invalid):
         await scripted_client.get(REF)
     assert texts == ["beside"]
-
-
-def test_the_memory_is_bounded() -> None:
-    memory = Memory(2)
-    assert [memory.is_new(thing) for thing in "aabacba"] == [
-        *(True, False, True, False, True, True, True)
-    ]

@@ -28,9 +28,7 @@ class Turns(Generic[T]):
         self._size += 1
 
     def pop(self) -> T:
-        """Take the first item of the namespace whose turn it is. Raises: IndexError: none waits"""
-        if not self._waiting:
-            raise IndexError("no item waits")
+        """Take the first item of the namespace whose turn it is. One must wait."""
         namespace, items = next(iter(self._waiting.items()))
         item = items.popleft()
         self._size -= 1
