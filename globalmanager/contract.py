@@ -1,9 +1,8 @@
 """The contract between the kinds and the engine: Observed, Action, Plan, Kind.
 
 A kind is a folder of pure functions. The engine observes a job, calls the kind's `plan` and applies
-the plan. The engine calls `assignments` to learn what each edge node must hold. The edge side calls
-`fold` to learn how reports change the job's status. This module does no I/O, reads no clock and
-logs nothing.
+the plan. It calls `assignments` to learn what each edge node must hold. The edge side calls `fold`
+to learn how reports change the job's status.
 """
 
 import enum
@@ -83,8 +82,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One job resource with its decoded spec."""
 
     type: ResourceType
-    """The type under which the engine watches the resource, for example in group edgeai.io or
-    sedna.io."""
+    """The type under which the engine watches it, for example in group edgeai.io or sedna.io."""
     object: Object
     """The resource with metadata, spec and status."""
     spec: Any = None
@@ -134,8 +132,7 @@ class ExecutionFailure(enum.Enum):
     FORBIDDEN = "Forbidden"
     TIMEOUT = "Timeout"
     REFUSED = "Refused"
-    """The API server or the kubelet refused the command, for example because the image lacks the
-    program."""
+    """The API server or the kubelet refused the command, e.g. the image lacks the program."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,16 +173,15 @@ class Observed(Job, frozen=True, kw_only=True):
     scalers: Mapping[ObjectRef, Object] = {}
     """The scalers that name this job, the oldest first. `Kind.scalers` has their types."""
     executions: Mapping[str, Result | None] = {}
-    """Key of each execution that the last plan wanted -> its result; None while the execution waits
-    or runs."""
+    """Key of each execution that the last plan wanted -> its result; None until it ends."""
     refusal: Refusal | None = None
     """Set when the API refused an action of the plan for this same state. Then the engine writes
     the status and the events of the new plan and carries out no action of the new plan."""
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create the object. When an object of this name exists and the job owns the object, the action
-    succeeds. When another owner has the object, the action fails.
+    """Create the object. Succeeds also when it exists and the job owns it, but not with another
+    owner.
     """
 
     type: ResourceType
@@ -193,9 +189,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """PUT the whole object with the observed resourceVersion. After a conflict the engine plans
-    again.
-    """
+    """PUT the whole object with the observed resourceVersion; after a conflict, plan again."""
 
     type: ResourceType
     object: Object
@@ -205,9 +199,7 @@ class Replace(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete exactly the object with this uid. When the object is gone already, the action
-    succeeds. `ref` may name the job itself.
-    """
+    """Delete exactly the object with this uid, which may be gone already, or be the job itself."""
 
     ref: ObjectRef
     uid: Uid
@@ -226,8 +218,8 @@ class PatchStatus(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True):
-    """Make the job the controller of a scaler or of an object that the job refers to, so that
-    Kubernetes deletes the object with the job.
+    """Make the job the controller of a scaler or of an object that it refers to, so that Kubernetes
+    deletes the object with the job.
     """
 
     ref: ObjectRef
@@ -277,12 +269,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stage at the same time. When an action fails, the engine begins no further stage and plans the
     job again later."""
     status: Mapping[str, Any] | None = None
-    """Fields of .status that the plan sets. The engine sends only the fields that differ from the
-    observed status. The engine removes a key with value None. When `status` itself
-    is None, the status stays unchanged."""
+    """Fields of .status that the plan sets, or removes where the value is None. The engine sends
+    only those that differ from the observed status. None: .status stays unchanged."""
     events: tuple[Event, ...] = ()
-    """The engine emits these events after it has applied the plan. The engine also emits an event
-    of its own for each action."""
+    """Emitted after the plan is applied, beside an event of the engine's own for each action."""
     executions: Mapping[str, Execution] = {}
     """Key -> a command that must run, or has run, in a pod of the job. After the stages and the
     status the engine starts the executions that it does not know yet, and plans the job again when
@@ -352,10 +342,6 @@ class Assignment(msgspec.Struct, frozen=True):
         Args:
             spec: the part of the spec that the node needs
             workers: the workers that may report from the node
-            reporting: those of them that belong to the node now; None: all
-            former: those of them that belong to another node now, and still run here
-            targets: the Services that they may reach through the relay
-            inputs: the job resources whose content they read, and which content
             version: None: the job's generation
         """
         ref = observed.ref
@@ -403,9 +389,7 @@ class Fold(Protocol):
         """Raises: ReportRefused when .status has no room. The report then changes nothing"""
 
     def patch(self) -> Mapping[str, Any]:
-        """The merge patch of .status for all reports that were added; empty when nothing
-        changes.
-        """
+        """The merge patch of .status for all reports that were added; empty: nothing changes."""
 
 
 class NoFold:
@@ -427,15 +411,11 @@ class UpdateRule(enum.Enum):
     REPLACE = "replace"
     """The plan replaces the child in place. The plan does so also after somebody else's change."""
     RECREATE = "recreate"
-    """The plan deletes the child. A later plan creates the child again when the old child is
-    gone.
-    """
+    """The plan deletes the child. A later plan creates it again when the old child is gone."""
     KEEP = "keep"
     """The plan never touches a child that exists."""
     REFUSE = "refuse"
-    """The plan never touches the child. The status tells the user that the change is not
-    possible.
-    """
+    """The plan never touches the child. The status says that the change is not possible."""
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -502,8 +482,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of the nodes that the plan and the assignments read, for a job that runs a worker on
     each of them; empty: the job reads no nodes by label. Total. None: no job of the kind does."""
     foreign: frozenset[ResourceType] = frozenset()
-    """Types of other systems among `references`, whose objects a plan adopts and whose .status it
-    writes."""
+    """Types of other systems among `references`, which a plan adopts and whose .status it sets."""
     indirect_references: Callable[[Mapping[ObjectRef, Object]], frozenset[ObjectRef]] = (
         lambda _references: frozenset()
     )
@@ -553,9 +532,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, owns=owns)
 
     def decode(self, type_: ResourceType, object_: Object) -> Job:
-        """The job with its decoded spec. When the spec is wrong, `invalid` has the fault
-        instead.
-        """
+        """The job with its decoded spec, or with the fault of a wrong one in `invalid`."""
         try:
             return Job(type=type_, object=object_, spec=self.read(object_))
         except InvalidSpec as error:

@@ -18,6 +18,7 @@ class Followed:
     """
 
     def __init__(self, stores: Sequence[Store]) -> None:
+        self._stores = tuple(stores)
         self._own, *self._others = stores
 
     @property
@@ -48,8 +49,8 @@ class Followed:
         return tuple(map(_newest, by_ref.values()))
 
     def observe(self, object_: Object) -> None:
-        """Record an object from an answer of the API. A store of others' children takes only an
-        object that the store has, because its watch brings the other objects.
+        """Record an object from an answer of the API. A store of others' children takes only what
+        it has, because its watch brings the other objects.
         """
         self._own.observe(object_)
         for store in self._others:
@@ -62,10 +63,6 @@ class Followed:
         stores = [store for store, one in entries.items() if one is not None and uid_of(one) == uid]
         for store in stores or [self._own]:
             store.observe_gone(ref, uid)
-
-    @property
-    def _stores(self) -> tuple[Store, ...]:
-        return (self._own, *self._others)
 
 
 def _newest(states: Sequence[Object]) -> Object:

@@ -1,10 +1,7 @@
-"""The health of the cache: whether the informers follow the API, and what is wrong if not.
-
-The engine and app add what they know, and REST answers /readyz with the result.
-"""
+"""The health of the cache: whether the informers follow the API, and what is wrong if not."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import groupby, islice
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -23,7 +20,7 @@ class Health(msgspec.Struct, frozen=True):
 
     ready: bool
     reasons: tuple[str, ...] = ()
-    """All problems. The problems that make the process not ready come first."""
+    """All problems. Those that make the process not ready come first."""
 
 
 def health_of(
@@ -35,10 +32,7 @@ def health_of(
 ) -> Health:
     """The health of the cache that these informers fill.
 
-    Args:
-        jobs: types of the job resources
-        stale_after_s: seconds without contact with the API after which an informer is unhealthy
-        absent_groups: API groups that are not installed -> why
+    Args: absent_groups: API groups that are not installed -> why
     """
     fatal: list[str] = []
     tolerable = [f"{group} is not served: {reason}" for group, reason in absent_groups.items()]
@@ -93,21 +87,18 @@ def unserved_groups(jobs: Iterable[Informer]) -> dict[str, str]:
 
     Args: jobs: the informers of all job resources
     """
-    by_group = groupby(sorted(jobs, key=_group), key=_group)
-    installed = {group: tuple(informers) for group, informers in by_group}
+    by_group: dict[str, list[Informer]] = {}
+    for informer in jobs:
+        by_group.setdefault(informer.type.group, []).append(informer)
     reasons = {
         group: _reason(group, informers)
-        for group, informers in installed.items()
+        for group, informers in by_group.items()
         if all(informer.absent or informer.forbidden for informer in informers)
     }
-    return {} if reasons.keys() == installed.keys() else reasons
+    return {} if reasons.keys() == by_group.keys() else reasons
 
 
-def _group(informer: Informer) -> str:
-    return informer.type.group
-
-
-def _reason(group: str, informers: tuple[Informer, ...]) -> str:
+def _reason(group: str, informers: list[Informer]) -> str:
     for informer in informers:
         if informer.forbidden:
             return f"its rights are not granted (value groups): {informer.problem}"

@@ -1,18 +1,15 @@
 """Keeps a Store equal to a collection of the API: lists once, then watches, and recovers.
 
-The engine runs one informer for each type and selector. An informer behaves like client-go's
-reflector, with paged lists and bookmarks. After a failed watch the informer waits for a jittered
-backoff. Then the informer watches again from the last resourceVersion, or lists again. No failure
-ends the informer's task.
+An informer behaves like client-go's reflector, with paged lists and bookmarks. After a failed watch
+it waits for a jittered backoff. Then it watches again from the last resourceVersion, or lists
+again. No failure ends the informer's task.
 
 A watch of objects that do not change may be silent, even without bookmarks, so silence alone proves
 nothing. The informer asks the server to end each watch soon. A watch that does not end in time is
-dead. When the client has dialled the API server again (ha.heartbeat), the informer starts a new
-watch at once.
+dead. When the client has dialled the API server again, a new watch starts at once.
 
-The informer sets an object aside when the object cannot be read, and reports the object. List and
-watch go on. The store keeps the last readable state of the object, so one bad edit does not remove
-running workers.
+An object that cannot be read is set aside and reported. List and watch go on. The store keeps its
+last readable state, so one bad edit does not remove running workers.
 """
 
 import asyncio
@@ -46,13 +43,11 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The times of an informer, in seconds."""
 
     watch_s: float = 80.0
-    """The longest watch that the informer requests, in seconds. So one informer sends about one
-    request a minute. The informer notices a dead connection at the latest after this time plus the
-    client's deadline."""
+    """The longest watch, so one informer sends about one request a minute. It notices a dead
+    connection at the latest after this time plus the client's deadline."""
     backoff_base_s: float = 0.8
     backoff_max_s: float = 10.0
-    """The longest pause after a failure. client-go waits up to 30 s, but then edges would also wait
-    30 s after an outage."""
+    """The longest pause after a failure. client-go waits up to 30 s, and so would edges then."""
     absent_after_s: float = 5.0
     """A CRD counts as not installed when the server has denied its type for this time, and its
     rights as not granted when the server has refused its first list for this time. A server that
@@ -67,9 +62,7 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 class _Bookmark(msgspec.Struct):
-    """The object of a BOOKMARK event. It has the version that the watch has reached, and no
-    name.
-    """
+    """The object of a BOOKMARK event: no name, and the version that the watch has reached."""
 
     metadata: _Versioned
 
@@ -78,9 +71,7 @@ class InformerSubscriber:
     """Gets the news of informers. A subclass overrides the methods whose news it needs."""
 
     def completeness_changed(self) -> None:
-        """`is_complete` or `forbidden` of an informer is true now, or the server serves its type at
-        last.
-        """
+        """`is_complete` or `forbidden` is true now, or the server serves the type at last."""
 
     def set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
         """An object cannot be read, or cannot be read for another reason than before."""
@@ -89,9 +80,7 @@ class InformerSubscriber:
 class Informer:
     """Follows one collection: a type, in one namespace or all, with or without a label selector.
 
-    Args:
-        subscriber: gets the news of this informer
-        metadata_only: ask the API server for the metadata of the objects alone
+    Args: metadata_only: ask the API server for the metadata of the objects alone
     """
 
     def __init__(
@@ -134,9 +123,7 @@ class Informer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store is complete: a list has filled the store, or the server lacks the
-        type.
-        """
+        """Whether the store is complete: a list has filled it, or the server lacks the type."""
         return self.synced or self.absent
 
     def stale_for_s(self) -> float:
@@ -169,9 +156,7 @@ class Informer:
             await self._pause(self._backoff.next_s(at_least_s=retry_after_s), redialled)
 
     async def _pause(self, seconds: float, redialled: asyncio.Event) -> None:
-        """Wait until the next try. After the client has dialled again, the wait is short and
-        jittered.
-        """
+        """Wait until the next try: after the client has dialled again a short, jittered time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await redialled.wait()
@@ -213,9 +198,8 @@ class Informer:
             log.info("listed", resource=str(self.type), objects=len(listing.items))
 
     async def _watch(self) -> bool:
-        """Watch once, until the server ends the watch.
-
-        Returns: True when the watch was long enough, so that the next watch may begin at once
+        """Watch once, until the server ends the watch. Returns: whether the watch was long enough,
+        so that the next one may begin at once
         """
         timeout_s = max(1, round(self._settings.watch_s * random.uniform(_WATCH_SPREAD, 1)))
         self._answer_due_at = loop_time()
@@ -321,8 +305,8 @@ class Informer:
             self._subscriber.completeness_changed()
 
     def _is_denial(self, error: EdgeAIError) -> bool:
-        """Whether the type may not be installed here. After the first list, a missing right is a
-        fault of somebody, and the objects of the type still count.
+        """Whether the type may not be installed here. After the first list, a missing right is
+        somebody's fault, and the objects of the type still count.
         """
         is_refused = isinstance(error, errors.Forbidden) and not self.type.is_built_in
         return isinstance(error, errors.NotFound) or (is_refused and not self.is_complete)

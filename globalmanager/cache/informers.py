@@ -1,8 +1,7 @@
-"""All informers of the engine. There is one informer for each type and selector.
+"""All informers of the engine, one for each type and selector, created at the first use.
 
-The first use creates an informer, and later uses share it. Informers watch the objects that edgeai
-creates by their label, so that the other pods of the cluster cost nothing. A kind may name the
-labels of further children, which another controller made (`Kind.follows`). Informers watch job
+They watch the objects that edgeai creates by their label, so that the other pods of the cluster
+cost nothing, and those further children whose labels a kind names (`Kind.follows`). They watch job
 resources and the objects that jobs refer to without a label.
 """
 
@@ -61,8 +60,8 @@ def _metadata(object_: Object) -> Object:
 
 
 def _stub(object_: Object) -> Object:
-    """What is kept of an object that has the label of a child, but belongs to no job: its name, and
-    the job that its labels name, because this job may wait for the name.
+    """What is kept of an object with the label of a child that belongs to no job: its name, and the
+    job that its labels name, because this job may wait for the name.
     """
     labels = object_["metadata"].get("labels") or {}
     stub = _part(object_, _IDENTITY)
@@ -76,9 +75,7 @@ def _part(object_: Object, fields: Iterable[str]) -> Object:
 
 
 def _storage_annotations(secret: Object) -> Object:
-    """The name and the annotations that plans read. `kubectl apply` writes the keys of a Secret
-    into another annotation, so nothing else may stay.
-    """
+    """The name and what plans read. `kubectl apply` writes keys into another annotation."""
     value = secret["metadata"].get("annotations")
     annotations = value if isinstance(value, dict) else {}
     texts = {name: annotations[name] for name in STORAGE_ANNOTATIONS if name in annotations}
@@ -149,9 +146,7 @@ class Informers:
         return self._by_scope.get(scope) or self._open(scope)
 
     def children(self, type_: ResourceType) -> Followed:
-        """The objects of a type that have edgeai's label, and those that an informer with another
-        label selector has.
-        """
+        """The objects of a type with edgeai's label, and those of other label selectors."""
         if type_ not in self._children:
             own = self.get(type_, MANAGED).store
             others = [
@@ -161,9 +156,6 @@ class Informers:
             ]
             self._children[type_] = Followed([own, *others])
         return self._children[type_]
-
-    def all_of(self, type_: ResourceType) -> Store:
-        return self.get(type_).store
 
     def _open(self, scope: Scope) -> Informer:
         store = Store(

@@ -19,12 +19,9 @@ from globalmanager.cache.store import uid_of
 
 
 class Live:
-    """Reads and writes single objects of the Kubernetes API, and updates the cache.
+    """Every method raises ApiError and Overloaded, like the methods of KubeClient.
 
-    Every method raises ApiError and Overloaded, like the methods of KubeClient.
-
-    Args:
-        cached: type -> the cache that takes the answers about objects of this type
+    Args: cached: type -> the cache that takes the answers about objects of this type
     """
 
     def __init__(self, client: KubeClient, cached: CacheOf) -> None:
@@ -72,19 +69,13 @@ class Live:
         self._cached(type_).observe(answer)
         return answer
 
-    async def patch(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
-        """Send a merge patch for the object; .status stays unchanged."""
-        patched = await self._client.merge_patch(ref, patch)
-        self._cached(ref.type).observe(patched)
-        return patched
-
-    async def patch_status(self, ref: ObjectRef, patch: Mapping[str, Any]) -> Object:
-        """Send a merge patch for .status of the object.
-
-        Raises: NotFound when the object is gone, and also when its type has no status subresource;
-        the caller must `get` the object to find out which case it is
+    async def patch(
+        self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        """Send a merge patch. Raises: NotFound also when the type lacks the subresource; the caller
+        must `get` the object to find out
         """
-        patched = await self._client.merge_patch(ref, patch, subresource="status")
+        patched = await self._client.merge_patch(ref, patch, subresource=subresource)
         self._cached(ref.type).observe(patched)
         return patched
 
@@ -112,9 +103,7 @@ class Live:
         return True
 
     async def _update_cache(self, error: NotFound | Conflict, ref: ObjectRef, uid: str) -> None:
-        """Update the cache after a failed request, which shows that the object with this uid has
-        changed.
-        """
+        """Update the cache after a failure that shows that the object has changed."""
         if isinstance(error, Conflict):
             # The object changed, or another object took its name. A GET shows which case it is.
             with contextlib.suppress(EdgeAIError):

@@ -14,8 +14,7 @@ from edgeai.api.resources import PODS, Object, ResourceType
 from edgeai.kube.objects import Form
 
 MAX_POD_BYTES: Final = 16 * 1024
-"""Largest part of one pod as JSON, in bytes, from which nothing is cut off. A pod of two containers
-has 3 KB."""
+"""Largest part of one pod as JSON of which nothing is cut off. Two containers have 3 KB."""
 _MAX_ENTRIES: Final = 32  # of each list or map in a pod that is cut
 _MAX_NAME_CHARS: Final = 253  # of an object, as the API server checks it
 _MAX_CHARS: Final = 1024  # of each text in a pod that is cut
@@ -171,8 +170,7 @@ def pod_part(document: bytes) -> Object:
         _reduce(pod.spec)
     part: Object = msgspec.to_builtins(pod, enc_hook=msgspec.json.decode)
     if len(document) > MAX_POD_BYTES and len(msgspec.json.encode(part)) > MAX_POD_BYTES:
-        short_part: Object = _cut(part)
-        return short_part
+        part = _cut(part)
     return part
 
 

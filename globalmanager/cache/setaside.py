@@ -1,7 +1,6 @@
 """The unreadable objects of one collection, by name.
 
-`informer` sets an object aside while the object cannot be read and still exists. Health and metrics
-show these objects. This module keeps only names and problems, never contents.
+It keeps only names and problems, never contents.
 """
 
 from collections import Counter
@@ -34,10 +33,7 @@ class SetAside:
         return ref in self._unreadable
 
     def add(self, object_: Unreadable) -> bool:
-        """Set an object aside.
-
-        Returns: whether the object is new or its problem has changed
-        """
+        """Set an object aside. Returns: whether it is new or its problem has changed"""
         ref = object_.ref(self._type)
         old = self._unreadable.get(ref)
         if old is None and not self._has_capacity(ref.namespace):
@@ -47,9 +43,7 @@ class SetAside:
         return old is None or (old.uid, old.problem) != (object_.uid, object_.problem)
 
     def _has_capacity(self, namespace: str) -> bool:
-        """Whether one more object of the namespace has a place. If need be, the namespace with the
-        most objects loses its newest.
-        """
+        """Whether one more object has a place. If need be, the largest namespace loses one."""
         if len(self._unreadable) < MAX_SET_ASIDE:
             return True
         ((largest, count),) = self._by_namespace.most_common(1)

@@ -15,8 +15,7 @@ from edgeai.api.resources import Object
 from edgeai.kube.objects import MAX_DEPTH, CheckedDict, is_too_deep
 
 LARGE_BYTES: Final = 64 * 1024
-"""Smallest JSON text of an object whose spec is shared, in bytes. A smaller object is decoded in
-1 ms."""
+"""Smallest JSON text of an object whose spec is shared. A smaller one is decoded in 1 ms."""
 
 _objects: Final = msgspec.json.Decoder(Object)
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])

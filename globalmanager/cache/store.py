@@ -1,13 +1,11 @@
 """Cache of one resource type, with indices. The objects come from the informer and from own writes.
 
 `informer` fills the store. `live` adds the API's answers to writes, so that a plan sees the writes
-of this process. observe and REST read the store. Objects are raw dicts that no reader may change.
-This module never calls the API.
+of this process. Objects are raw dicts that no reader may change.
 
 The watch delivers changes in order, but late. The API's answer to a request may be newer or older
 than the last event of the watch. Neither of the two may bring back a deleted object. So the store
-remembers the uids of deleted objects. Such an entry is called a tombstone. There are two kinds of
-tombstones:
+remembers the uids of deleted objects, as one of two kinds of tombstones:
 
 - deleted: the watch has delivered the deletion. An older answer may still arrive.
 - gone: an answer has said that the object is absent. Older events of the watch may still arrive.
@@ -28,8 +26,8 @@ from globalmanager.cache.shared import SharedValues
 
 log = logs.get_logger(__name__)
 
-# Tombstones of deleted objects. The store needs a tombstone as long as a request may take, 10 s at
-# most. An older tombstone would only take memory: 4096 of them for each type are 5 MB in all.
+# Tombstones of deleted objects, needed as long as a request may take, 10 s at most. 4096 of them
+# for each type are 5 MB in all.
 _DELETED_S: Final = 60.0
 _MAX_DELETED: Final = 4096
 # Tombstones of gone objects. The store needs a tombstone as long as the watch may be late, 90 s at
@@ -39,8 +37,7 @@ _MAX_GONE: Final = 16384
 
 Indexer = Callable[[Object], Iterable[str]]
 Listener = Callable[[Object | None, Object | None], None]
-"""The store calls a listener with (old, new) after each change. `old` is None for a new object.
-`new` is None for a deleted object."""
+"""Called with (old, new) after each change. None: there was, or is now, no object."""
 
 
 def uid_of(object_: Object) -> str:
@@ -58,9 +55,7 @@ def by_uid(object_: Object) -> Iterable[str]:
 
 
 def controller_key(namespace: str, uid: str) -> str:
-    """The key of a controller in index "controller". An owner reference is valid only within its
-    own namespace.
-    """
+    """Its key in index "controller": an owner reference is valid only within its namespace."""
     return f"{namespace}/{uid}"
 
 
@@ -119,7 +114,8 @@ class Store:
         self._deleted = NewestKeys[str, float](_MAX_DELETED)
         # uid -> its absence count, the newest last
         self._absence_by_uid = NewestKeys[str, int](_MAX_GONE)
-        self._absences = 0  # number of absences that answers have reported so far
+        self.absences = 0
+        """Number of absences that `observe_gone` has recorded so far."""
         self._list_version = ""  # resourceVersion of the last list
 
     def __len__(self) -> int:
@@ -130,9 +126,7 @@ class Store:
         return iter(self._objects.values())
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` after each change, before the changing method returns. The store logs an
-        exception of the listener.
-        """
+        """Call `listener` before a changing method returns. Its exceptions are logged."""
         self._listeners.append(listener)
 
     def get(self, ref: ObjectRef) -> Object | None:
@@ -146,13 +140,6 @@ class Store:
     def find(self, index: str, key: str) -> tuple[Object, ...]:
         """The objects under `key` of `index`, ordered by namespace and name."""
         return self._sorted(self._index[index].get(key, ()))
-
-    @property
-    def absences(self) -> int:
-        """The number of absences that `observe_gone` has recorded. `replace` takes the number from
-        the time when the caller requested the list.
-        """
-        return self._absences
 
     def observe(self, object_: Object) -> None:
         """Record an object from an answer of the API, unless the store has a newer state."""
@@ -170,16 +157,14 @@ class Store:
 
     def observe_gone(self, ref: ObjectRef, uid: str) -> None:
         """Record the API's answer that the object with this name and uid no longer exists."""
-        self._absences += 1
-        self._absence_by_uid[uid] = self._absences
+        self.absences += 1
+        self._absence_by_uid[uid] = self.absences
         old = self._objects.get(ref)
         if old is not None and uid_of(old) == uid:
             self._drop(ref)
 
     def upsert(self, object_: Object) -> None:
-        """Record a state that the watch delivers. A state that is older than the known state is
-        ignored.
-        """
+        """Record a state that the watch delivers, unless the known state is newer."""
         uid = uid_of(object_)
         if uid not in self._absence_by_uid:
             self._deleted.pop(uid, None)
@@ -247,9 +232,7 @@ class Store:
                 self.upsert(object_)
 
     def _covers(self, object_: Object) -> bool:
-        """Whether the watch covers the object. The watch never reports the deletion of another
-        object, so such an object would stay in the store for ever.
-        """
+        """Whether the watch covers the object, so that it will report its deletion."""
         key, _, value = self._label.partition("=")
         return not key or (object_["metadata"].get("labels") or {}).get(key) == value
 
@@ -311,10 +294,6 @@ class Store:
     def _sorted(self, refs: Iterable[ObjectRef]) -> tuple[Object, ...]:
         ordered = sorted(refs, key=attrgetter("namespace", "name"))
         return tuple(self._objects[ref] for ref in ordered)
-
-
-StoreOf = Callable[[ResourceType], Store]
-"""Type -> the store with the objects of this type."""
 
 
 def _with_shared_spec(object_: Object, old: Object) -> Object:

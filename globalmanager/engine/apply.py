@@ -1,8 +1,7 @@
 """Applies the plan of one job: first the actions, stage by stage, then the status and the events.
 
-The applier records the successful actions of each stage as Kubernetes Events. It puts the answers
-of the Kubernetes API into the stores, so the next plan sees them. It makes one decision of its own:
-it creates and deletes objects only for a job that the API has confirmed (see owners).
+The applier records successful actions as Kubernetes Events. It makes one decision of its own: it
+creates and deletes objects only for a job that the API has confirmed (see owners).
 """
 
 import asyncio
@@ -79,10 +78,7 @@ class NameConflict(EdgeAIError):
 
 
 class StillTerminating(EdgeAIError):
-    """An earlier child with the same name is still being deleted.
-
-    Args: child: as the API has it; None when it is gone by now
-    """
+    """An earlier child of this name is still being deleted. Args: child: None: it is gone by now"""
 
     def __init__(self, ref: ObjectRef, child: Object | None = None) -> None:
         self._child = child
@@ -113,15 +109,7 @@ def refusal_of(error: EdgeAIError) -> Refusal | None:
 
 
 class Applier:
-    """Applies plans of jobs of every kind.
-
-    Args:
-        live: writes the children of the jobs
-        owners: knows the jobs for which the engine may create children
-        drift: says when the engine may restore a child that somebody else changed
-        admission: may refuse a child before it is created or replaced
-        metrics: count each successful action, and each write of a job's .status
-    """
+    """Applies plans of jobs of every kind."""
 
     def __init__(
         self,
@@ -146,23 +134,19 @@ class Applier:
         self._warnings = NewestKeys[tuple[Uid, str], None](_MAX_WARNINGS)
 
     async def apply(self, observed: Observed, plan: Plan) -> float | None:
-        """Apply the stages of the plan, then write the plan's status and record the plan's events.
-
-        When an action of a stage fails, the applier leaves out the later stages, the status and the
-        events.
+        """Apply the stages of the plan, then write its status and record its events. When an action
+        fails, the later stages, the status and the events are left out.
 
         Returns: seconds after which the engine must plan the job again although nothing changed
-        Raises: ApiError, Unavailable, NameConflict, StillTerminating, PodForbidden: the caller must
-        plan the job again. Conflict and NotFound are also possible when the job was deleted
-        meanwhile
+        Raises: ApiError (Conflict and NotFound also when the job was deleted meanwhile),
+            Unavailable, NameConflict, StillTerminating, PodForbidden: plan the job again
         """
         terminating = "deletionTimestamp" in observed.object["metadata"]
         self._note_in_order(observed, plan)
         timers = Timers().add(plan.requeue_after_s)
         for stage in plan.stages:
-            # The garbage collector deletes the children of a job that is being deleted. If the
-            # engine created these children again, the collector would delete them again, without
-            # end.
+            # The garbage collector deletes the children of a job that is being deleted, and would
+            # delete them again without end if the engine created them again.
             allowed = [action for action in stage if isinstance(action, Delete) or not terminating]
             waits_s = [self._wait_s(observed, action) for action in allowed]
             due = [action for action, wait_s in zip(allowed, waits_s, strict=True) if wait_s == 0]
@@ -189,8 +173,8 @@ class Applier:
                 self._drift.note_in_order(child)
 
     def _wait_s(self, observed: Observed, action: Action) -> float | None:
-        """Seconds until the action may begin; 0 for now; None when the action is left out. When
-        this is new, an Event tells it, and the job is planned again at once for its status.
+        """Seconds until the action may begin; 0 for now; None when it is left out. When that is
+        new, an Event tells it, and the job is planned again at once for its status.
         """
         if not isinstance(action, Replace) or not action.is_drift:
             return 0.0
@@ -207,10 +191,8 @@ class Applier:
         return _AT_ONCE_S
 
     async def _apply_stage(self, observed: Observed, actions: Sequence[Action]) -> None:
-        """Try all actions of one stage, several at the same time, and record Events about those
-        that succeed.
-
-        Raises: the error of one failed action. An error that the user can correct comes first
+        """Try all actions of one stage, several at a time, and record Events about those that
+        succeed. Raises: the error of one that failed; one that the user can correct comes first
         """
         if any(isinstance(action, Create | Delete) for action in actions) and not is_being_deleted(
             observed.object
@@ -267,9 +249,7 @@ class Applier:
         self._warnings[warning] = None
 
     async def _carry_out(self, observed: Observed, action: Action) -> Success | None:
-        """Returns: what an Event tells; None when the action has changed nothing, or only what
-        programs read
-        """
+        """Returns: what an Event tells; None when nothing has changed, or what programs read"""
         match action:
             case Create():
                 self._admission.check(observed, action)
@@ -303,11 +283,8 @@ class Applier:
         return self._success(observed, "Created", ref)
 
     async def _require_own(self, observed: Observed, ref: ObjectRef) -> None:
-        """Check that the existing object `ref` is the job's own child.
-
-        An earlier request may have created the child, and its answer may have been lost.
-
-        Raises: NameConflict, StillTerminating
+        """Check that the existing object `ref` is the job's own child: an earlier request may have
+        created it, and its answer may be lost. Raises: NameConflict, StillTerminating
         """
         try:
             existing = await self._live.get(ref)
@@ -331,17 +308,12 @@ class Applier:
         drifted = differences(action.object, existing)
         self._drift.note_write(action.object, object_, drifted=drifted)
         if version_of(object_) == version_of(existing):
-            # the API server stores the desired object in another form, and nobody changed the
-            # object
-            return None
+            return None  # the API server stores the object in another form; nobody changed it
         fields = ", ".join(list(drifted)[:_MAX_FIELDS_NAMED])
         return self._success(observed, "Restored", ref, f": somebody else had changed {fields}")
 
     async def _adopt(self, observed: Observed, action: Adopt) -> Success:
-        """Make the job the controller among the owner references of an object.
-
-        Raises: Conflict when the object has changed meanwhile
-        """
+        """Make the job the controller of an object. Raises: Conflict when it has changed"""
         metadata = {**observed.references, **observed.scalers}[action.ref]["metadata"]
         owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
         patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
@@ -349,9 +321,7 @@ class Applier:
         return self._success(observed, "Adopted", action.ref)
 
     async def _annotate(self, observed: Observed, action: Annotate) -> None:
-        """Set annotations of a child. No Event tells of this, because a plan sets annotations for
-        programs.
-
+        """Set annotations of a child. No Event tells of this, because they are for programs.
         Raises: Conflict when the child has changed meanwhile
         """
         version = version_of(observed.children[action.ref])

@@ -1,9 +1,8 @@
 """Computes the assignments of a job when an object changes, and gives them to the sink at once.
 
 Jobs that only name a changed object come a few at a time, after jobs that have changed themselves.
-The assigner needs only the stores and the kind. So an assignment waits for no plan, no request to
-the Kubernetes API and no rate limit. The assigner runs on every replica, whether or not the replica
-leads.
+An assignment waits for no plan, no request to the Kubernetes API and no rate limit. Every replica
+computes all assignments, whether or not it leads.
 """
 
 import asyncio
@@ -28,39 +27,32 @@ from globalmanager.traces import NO_TRACES, TaskTraces
 
 log = logs.get_logger(__name__)
 
-# Seconds after which the assigner lets other tasks run. After a start there may be 10,000 jobs.
-# Heartbeats and Leases must not wait for all these jobs.
+# Seconds after which other tasks may run: heartbeats and Leases must not wait for the 10,000 jobs
+# that may be there after a start.
 _SLICE_S: Final = 0.005
 _JOBS_PER_SLICE: Final = 4  # of a fan-out; a job takes about 0.2 ms
 _REST: Final = 9.0
-"""A job that takes long, as a fleet of thousands of nodes, rests so many times as long. Its pods
-change one by one when it starts."""
+"""A job that takes long rests so many times as long: the pods of a fleet change one by one."""
 # Fields of .metadata that every write changes. A write of .status alone changes them too.
 _CHANGED_BY_EVERY_WRITE: Final = frozenset({"resourceVersion", "managedFields"})
 
 
 class AssignmentSink(Protocol):
     """Takes the assignments of all nodes: the edge side, of which the engine imports no module.
-
     Both methods return at once and never raise.
     """
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
-        """Replace all assignments of one task. In most calls the assignments are the same as
-        before.
-        """
+        """Replace all assignments of one task, mostly by the same ones."""
 
     def forget(self, key: TaskKey) -> None:
-        """Remove all assignments of one task. The task may have no assignment."""
+        """Remove all assignments of one task, which may have none."""
 
 
 class Assigner:
-    """Computes assignments from a queue of changed jobs. The assigner keeps no assignment; the sink
-    does.
+    """Computes assignments from a queue of changed jobs, and keeps none: the sink does.
 
-    Args:
-        sink: gets the assignments
-        plans: gets the jobs whose content other nodes read than before
+    Args: plans: gets the jobs whose content other nodes read than before
     """
 
     def __init__(
@@ -80,13 +72,11 @@ class Assigner:
         self._plans = plans
         self._metrics = metrics
         self._traces = traces
-        self._queue: WorkQueue[ObjectRef] = WorkQueue()
+        self._queue = WorkQueue()
         self._fan_out = FanOut(self._queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
         # jobs that wait for an informer to settle, in order
         self._parked: dict[ObjectRef, None] = {}
-        self._nodes: JobRelation[ObjectRef, NodeName] = (
-            JobRelation()
-        )  # job -> nodes with an assignment
+        self._nodes = JobRelation[NodeName]()  # job -> nodes with an assignment
         self._uids: dict[ObjectRef, Uid] = {}  # the jobs whose assignments the sink has
         self.initially_assigned = asyncio.Event()
         """Set when the sink has the assignments of every job that existed at the start."""
@@ -121,9 +111,7 @@ class Assigner:
         self._queue.add(ref)
 
     def reference_changed(self, source: Hashable, jobs: Iterable[ObjectRef]) -> None:
-        """Note that `source`, which `jobs` name and their assignments may depend on, has changed or
-        was deleted. A change of a job goes before this.
-        """
+        """Note a change of `source`, which `jobs` name. A change of a job itself goes first."""
         self._fan_out.changed(source, jobs)
 
     def completeness_changed(self) -> None:
@@ -145,8 +133,7 @@ class Assigner:
         try:
             self._compute(ref, kind)
         except Exception:
-            # A bug of a kind affects only the present job. The nodes of this job keep their
-            # assignments, and the assigner goes on with the other jobs.
+            # A bug of a kind affects only this job. Its nodes keep their assignments.
             with logs.bind(task=task_key(ref)):
                 log.exception("it is not known what nodes must hold, trying again")
             self._metrics.reconciles.labels(kind.definition.name, "bug").inc()
@@ -190,8 +177,8 @@ class Assigner:
                 self._plans.changed(input_, [input_])
 
     def _check_initially_assigned(self) -> None:
-        """Set `initially_assigned` when no job waits. A job whose kind has failed does not count as
-        waiting, because one bad job must not keep all edge nodes out.
+        """Set `initially_assigned` when no job waits. One whose kind has failed does not count,
+        because one bad job must not keep all edge nodes out.
         """
         if self.initially_assigned.is_set():
             return
@@ -209,15 +196,13 @@ def concerns_assignments(
     new: Object | None,
     decisions: Collection[str] = (),
 ) -> bool:
-    """Whether a change of an object may change assignments.
-
-    Assignments depend on specs, and on the nodes and phases of pods, so another write of .status
-    changes no assignment. Such a write leaves metadata.generation unchanged. An object of another
-    type without generations may have changed in any way. No assignment depends on a ConfigMap.
+    """Whether a change of an object may change assignments. They depend on specs, and on the nodes
+    and phases of pods. Another write of .status leaves metadata.generation unchanged. An object of
+    another type without generations may have changed in any way.
 
     Args: decisions: fields of .status on which assignments rest, too
     """
-    if type_ == CONFIG_MAPS:
+    if type_ == CONFIG_MAPS:  # no assignment depends on one
         return False
     if old is None or new is None:
         return True

@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from common.clock import SYSTEM_CLOCK, Clock
-from edgeai.api.resources import POD_CONTROLLERS, ObjectRef, ResourceType
+from edgeai.api.resources import POD_CONTROLLERS, ResourceType
 from edgeai.kube.client import KubeClient
 from globalmanager.cache.informers import Informers
 from globalmanager.cache.pods import FORMS
@@ -47,17 +47,13 @@ def build_engine(
     """An engine that serves `kinds`.
 
     Args:
-        sink: gets the assignments of each node
-        contacts: knows which nodes have a session
         worker_settings: settings that the kinds get. `Engine.run` adds the root key
         fence: open while this replica leads
-        metrics: the metrics in the registry that /metrics serves
-        clock: the time of day for plans, and the age of changes that somebody else made
     """
     metrics = metrics or EngineMetrics(CollectorRegistry())
     types = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
     client, informers, caches = _reading(client, types, settings, clock)
-    queue: WorkQueue[ObjectRef] = WorkQueue(rest_s=settings.rest_s)
+    queue = WorkQueue(rest_s=settings.rest_s)
     fan_out = FanOut(queue, jobs_per_slice=_JOBS_PER_SLICE, clock=clock)
     observer = Observer(Jobs(caches), contacts, worker_settings)
     assigner = Assigner(observer, sink, plans=fan_out, metrics=metrics, traces=traces, clock=clock)

@@ -1,8 +1,4 @@
-"""The caches of all objects that the served kinds need, and whether these caches are complete.
-
-Children and scalers of a kind are followed only where the kind itself is served, because a group
-that is not installed may also lack the rights to its children.
-"""
+"""The caches of all objects that the served kinds need, and whether these caches are complete."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,10 +14,7 @@ log = logs.get_logger(__name__)
 
 
 class Caches:
-    """The informers of the served kinds, of their children and scalers, of nodes and namespaces.
-
-    Args: kinds: the served job resources
-    """
+    """The informers of the served kinds, of their children and scalers, of nodes and namespaces."""
 
     def __init__(self, informers: Informers, kinds: Mapping[ResourceType, Kind]) -> None:
         self._informers = informers
@@ -34,7 +27,9 @@ class Caches:
             self._informers.get(type_)
 
     def open_children(self) -> None:
-        """Follow the children and scalers of the kinds that have been listed."""
+        """Follow the children and scalers of the kinds that have been listed, because a group that
+        is not installed may also lack the rights to its children.
+        """
         for type_, kind in self.kinds.items():
             if not self._informers.get(type_).synced:
                 continue
@@ -49,7 +44,7 @@ class Caches:
 
     def all_of(self, type_: ResourceType) -> Store:
         """The store with all objects of a type."""
-        return self._informers.all_of(type_)
+        return self._informers.get(type_).store
 
     def children(self, type_: ResourceType) -> Followed:
         """The cache with the objects of a type that may be children."""
@@ -82,9 +77,8 @@ class Caches:
     # ---- whether they are complete --------------------------------------------------------------
 
     def can_observe(self, kind: Kind) -> bool:
-        """Whether the stores of the kind's children and scalers are complete. If a store lacked a
-        child, the engine would create the child a second time. If a store lacked a scaler, the job
-        would get another size.
+        """Whether the stores of the kind's children and scalers are complete: a child that is not
+        there would be created again, and without a scaler the job would get another size.
         """
         informers = (self._informers.get(type_, MANAGED) for type_ in kind.watched)
         followed = (self._informers.get(*selection) for selection in kind.followed)
@@ -95,9 +89,7 @@ class Caches:
         return self._informers.get(NODES).is_complete
 
     def can_plan(self, references: Iterable[ObjectRef]) -> bool:
-        """Whether the stores of all types that a job refers to are complete, and the store of the
-        namespaces. The referred objects themselves may be missing.
-        """
+        """Whether the stores of namespaces and of all types that a job refers to are complete."""
         types = {NAMESPACES, *(reference.type for reference in references)}
         return all(self._informers.get(type_).is_complete for type_ in types)
 

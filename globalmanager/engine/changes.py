@@ -1,8 +1,8 @@
 """Turns each change of a cached object into the keys of the jobs that the change concerns.
 
-Every replica does so. A job with a new assignment goes to the assigner at once. Each job that the
-change concerns goes to the queue, where it waits for its plan. Jobs that only name the object, of
-which there may be thousands, get there a few at a time (see fan_out).
+A job with a new assignment goes to the assigner at once, on every replica. Each job that the change
+concerns waits in the queue for its plan. Jobs that only name the object, of which there may be
+thousands, get there a few at a time (see fan_out).
 """
 
 from collections.abc import Mapping
@@ -43,11 +43,7 @@ _COUNTS: Final = frozenset({"taskInfo", "revision", "details", "observedAt"})
 class ChangeHandler:
     """
     Args:
-        queue: gets the jobs that must be planned
-        fan_out: gets the jobs that must be planned because an object that they name has changed
-        assigner: gets the jobs whose assignments may have changed
         reconciler: learns which jobs are in a namespace that asks for another Pod Security Standard
-            than before
         fence: open while this replica leads; only the leader counts
         counts_s: as `EngineSettings.counts_s`
     """
@@ -56,7 +52,7 @@ class ChangeHandler:
         self,
         observer: Observer,
         *,
-        queue: WorkQueue[ObjectRef],
+        queue: WorkQueue,
         fan_out: FanOut,
         assigner: Assigner,
         owners: Owners,
@@ -78,7 +74,9 @@ class ChangeHandler:
 
     def changed(self, scope: Scope, old: Object | None, new: Object | None) -> None:
         """Args: old, new: the object before and after the change; None where it is not there"""
-        if scope.type in POD_CONTROLLERS.values() and _is_same_link(old, new):
+        # A ReplicaSet that still connects the same pods with the same controller is no news.
+        is_link = scope.type in POD_CONTROLLERS.values()
+        if is_link and old and new and controller_of(old) == controller_of(new):
             return
         if scope.type == NAMESPACES:
             self._namespace_changed(old, new)
@@ -92,7 +90,9 @@ class ChangeHandler:
         if is_news_for_nodes:
             for ref in concerned:
                 self._assigner.changed(ref)
-        later = self._job_that_may_wait(scope, old, new)
+        # The plan has nothing to decide about the change.
+        may_wait = kind is not None and only_counts_differ(kind, old, new)
+        later = ref_of(scope.type, new) if may_wait and new is not None else None
         is_slice = old and new and scope.type == CONFIG_MAPS and has_role(new, slices.ROLE)
         for ref in concerned:
             if ref == later or is_slice:
@@ -115,15 +115,6 @@ class ChangeHandler:
         self._fan_out.changed(ref, referrers)
         if is_news_for_nodes:
             self._assigner.reference_changed(ref, referrers)
-
-    def _job_that_may_wait(
-        self, scope: Scope, old: Object | None, new: Object | None
-    ) -> ObjectRef | None:
-        """The changed job, when its plan has nothing to decide about the change."""
-        kind = self._jobs.kinds.get(scope.type)
-        if kind is None or new is None or not only_counts_differ(kind, old, new):
-            return None
-        return ref_of(scope.type, new)
 
     def _namespace_changed(self, old: Object | None, new: Object | None) -> None:
         """Queue the jobs of a namespace that asks for another Pod Security Standard."""
@@ -169,24 +160,17 @@ class ChangeHandler:
         return itself | self._jobs.scaler_changed(ref, new)
 
     def _namesake(self, object_: Object) -> set[ObjectRef]:
-        """The job that the labels of `object_` name. This job may wait until `object_` frees a
-        name.
-        """
+        """The job that the labels of `object_` name, which may wait until it frees a name."""
         kind, name = label_of(object_, LABEL_KIND), label_of(object_, LABEL_NAME)
         namespace = object_["metadata"].get("namespace", "")
         job = self._jobs.find(TaskKey(f"{kind}/{namespace}/{name}"))
         return set() if job is None else {job.ref}
 
 
-def _is_same_link(old: Object | None, new: Object | None) -> bool:
-    """Whether an object still connects the same pods with the same controller."""
-    return old is not None and new is not None and controller_of(old) == controller_of(new)
-
-
 def only_counts_differ(kind: Kind, old: Object | None, new: Object | None) -> bool:
-    """Whether a change of a job was nothing but a report with new counts of known workers."""
-    # A thousand edges that report a count each second would lead to as many plans, and none would
-    # decide anything: `fold` has already written the sums.
+    """Whether a change of a job was nothing but a report with new counts of known workers. Plans
+    would decide nothing about thousands of these: `fold` has already written the sums.
+    """
     if not kind.sums or old is None or new is None:
         return False
     if concerns_assignments(kind.definition.resources[0], old, new):

@@ -1,16 +1,11 @@
-"""Decides when the engine corrects drift and when it gives way. Drift means that somebody else has
-changed a child.
+"""Decides when the engine corrects drift and when it gives way. Drift means that somebody else, a
+person or a controller, has changed a child.
 
-A person or another controller may change a child of a job. The engine restores the child. When the
-same field is changed again after two restores, the engine leaves the field alone. Otherwise the
-engine and the other controller would overwrite each other for ever.
-
-The API server's answer to a write may differ from the child that the engine sent. The server may
-drop a field, or an admission webhook may change a field. The engine does not correct such a
-difference, because it would come back at every write.
-
-It notes each child that the engine writes, and the answer of the API server. A restart of the
-process forgets all corrections, which costs one or two more attempts for each such child.
+The engine restores the child. When the same field is changed again after two restores, the engine
+leaves the field alone. Otherwise the two would overwrite each other for ever. Nor does it correct
+what the API server or an admission webhook changes in its answer to a write, because that would
+come back at every write. A restart of the process forgets all corrections, which costs one or two
+more attempts for each such child.
 """
 
 from collections.abc import Mapping
@@ -27,8 +22,7 @@ from globalmanager.kinds.shared.objects import content_hash, differences
 MAX_RESTORES: Final = 2
 """How often in a row the engine restores one field of a child."""
 PAUSE_S: Final = 5.0
-"""Seconds before the second restore of a child. The pause doubles with each further restore, which
-concerns other fields."""
+"""Seconds before the second restore of a child. Each further one, of other fields, doubles it."""
 MAX_PAUSE_S: Final = 600.0
 FORGOTTEN_S: Final = 1200.0
 """When a child was in order for this number of seconds, its next change counts as the first."""
@@ -39,8 +33,7 @@ class _Corrections(msgspec.Struct):
     """The corrections of one child."""
 
     answered: dict[str, str] = {}
-    """Path -> hash of the value, for each field that the API server's answer to the last write had
-    changed."""
+    """Path -> hash of the value of each field that the answer to the last write had changed."""
     restores: dict[str, int] = {}
     """Path -> how often in a row the engine has restored the field."""
     restored: int = 0
@@ -54,10 +47,7 @@ class _Corrections(msgspec.Struct):
 
 
 class Drift:
-    """Remembers the corrections of the children of all jobs.
-
-    Args:
-    """
+    """Remembers the corrections of the children of all jobs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -65,9 +55,7 @@ class Drift:
         self._children = NewestKeys[str, _Corrections](_MAX_CHILDREN)
 
     def wait_s(self, desired: Object, existing: Object) -> float | None:
-        """Seconds until the engine may replace `existing` by `desired`; 0 for now. None means
-        never: see `left_alone`.
-        """
+        """Seconds until `existing` may be replaced; 0 for now; None: never, see `left_alone`."""
         corrections = self._children.get(uid_of(existing))
         if corrections is None:
             return 0.0
@@ -84,9 +72,7 @@ class Drift:
         return max(0.0, corrections.restored_at + pause_s - now)
 
     def left_alone(self, child: Object) -> tuple[str, ...]:
-        """Paths of the fields that differ from what the job wants and that the engine leaves alone,
-        as `wait_s` has found them.
-        """
+        """Paths of the drifted fields that the engine leaves alone, as `wait_s` has found them."""
         corrections = self._children.get(uid_of(child))
         return corrections.left if corrections is not None else ()
 
@@ -101,11 +87,8 @@ class Drift:
     ) -> None:
         """Remember a write of the child.
 
-        Args:
-            desired: the child that the engine sent
-            answer: the child that the API server has stored
-            drifted: path -> value of each field that somebody else had changed, when the write
-                restored the child
+        Args: drifted: path -> value of each field that somebody else had changed, when the write
+            restored the child
         """
         corrections = self._children.pop(uid_of(answer), _Corrections())
         fields = differences(desired, answer)

@@ -1,13 +1,11 @@
 """Records Kubernetes Events about job resources and nodes, and counts repeated Events.
 
-apply, reconcile and loop call `record`, which never waits and never fails. The engine's task `run`
-sends the Events to the Kubernetes API. When too many wait, `pending_events` decides which of them
-give way. The recorder drops an Event that the API refuses, so no other part may depend on an Event.
+`record` never waits and never fails. When too many Events wait, `pending_events` decides which give
+way. An Event that the API refuses is dropped, so no other part may depend on an Event.
 """
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from typing import Final
 
 import msgspec
@@ -20,6 +18,7 @@ from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import AlreadyExists, NotFound
+from edgeai.newest import NewestKeys
 from edgeai.text import printable
 from edgeai.times import rfc3339
 from globalmanager.contract import Event
@@ -30,51 +29,17 @@ log = logs.get_logger(__name__)
 
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 COMPONENT: Final = "edgeai-globalmanager"
-# How long the count of an Event stays in memory after the Event was sent. The same words come again
-# soon, after the backoff of a job, or they come seldom. Then one more request reads the count.
-COUNTED_S: Final = 120.0
-MAX_COUNTS: Final = 4096  # largest number of Events whose counts are in memory
+MAX_COUNTS: Final = 1024
+"""Largest number of Events whose counts are in memory, the newest ones: those of two minutes at the
+full rate. The same words come again soon, after the backoff of a job, or seldom. Then one more
+request reads the count."""
 _MAX_MESSAGE_CHARS: Final = 1024  # the API server refuses longer messages
-
-
-class SentCounts:
-    """The counts that the Events in the API have, as far as this process has sent them lately.
-
-    Jobs that come and go have Events of their own, so the counts must not stay.
-
-    Args:
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        # Event -> count, and when the Event was sent; the newest last
-        self._counts: OrderedDict[ObjectRef, tuple[int, float]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def get(self, ref: ObjectRef) -> int | None:
-        count = self._counts.get(ref)
-        return None if count is None else count[0]
-
-    def put(self, ref: ObjectRef, count: int) -> None:
-        now = self._clock.elapsed()
-        self._counts[ref] = count, now
-        self._counts.move_to_end(ref)
-        while len(self._counts) > MAX_COUNTS or self._oldest_at() < now - COUNTED_S:
-            self._counts.popitem(last=False)
-
-    def _oldest_at(self) -> float:
-        return next(iter(self._counts.values()))[1]
 
 
 class Recorder:
     """Sends Events to the Kubernetes API, from a bounded queue and at a bounded rate.
 
-    Args:
-        metrics: count the Events that the recorder drops
-        qps, burst: rate of the Events that the recorder sends, per second
-        retry_s: pause after the API was not available
+    Args: retry_s: pause after the API was not available
     """
 
     def __init__(
@@ -95,7 +60,7 @@ class Recorder:
         # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending = PendingEvents()
-        self._counts = SentCounts(clock)
+        self._counts = NewestKeys[ObjectRef, int](MAX_COUNTS)  # that the Events in the API have
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
@@ -119,7 +84,7 @@ class Recorder:
     async def _send(self, pending: PendingEvent) -> None:
         ref = pending.ref
         try:
-            self._counts.put(ref, await self._write(ref, pending))
+            self._counts[ref] = await self._write(ref, pending)
         except Unavailable:
             self._dropped.inc(self._pending.put_back(pending))
             await asyncio.sleep(self._retry_s)
@@ -131,10 +96,7 @@ class Recorder:
             self._dropped.inc()
 
     async def _write(self, ref: ObjectRef, pending: PendingEvent) -> int:
-        """Create the Event, or raise the count of the existing Event.
-
-        Returns: the count that the API has now
-        """
+        """Create the Event, or raise its count. Returns: the count that the API has now"""
         known = self._counts.get(ref)
         if known is None:
             try:
@@ -177,11 +139,8 @@ class Recorder:
 
 
 def event_ref(about: Object, event: Event) -> ObjectRef:
-    """The name of the Event about an object.
-
-    The name is a hash of the object's uid and the event's words. So an equal event has the same
-    name after a retry or a restart, and the recorder raises the count instead of creating a second
-    Event.
+    """The name of the Event about an object: a hash of its uid and the event's words. So an equal
+    event has the same name after a retry or a restart, and its count is raised.
     """
     metadata = about["metadata"]
     words = "\0".join((metadata.get("uid", ""), event.severity.value, event.reason, event.message))

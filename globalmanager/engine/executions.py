@@ -1,8 +1,7 @@
 """Runs the commands that plans want to run in pods (`Plan.executions`), and keeps their results.
 
-Only the leader runs commands. The executions of a job are independent of its plans: a plan starts
-them and sees their results, and never waits for them. All results are lost with the process; then
-the next leader runs the commands again.
+Only the leader runs commands. A plan starts them and sees their results, and never waits for them.
+All results are lost with the process; then the next leader runs the commands again.
 """
 
 import asyncio
@@ -57,8 +56,7 @@ class Executions:
     """The executions of all jobs.
 
     Args:
-        client: sends the commands; it lets them pass only while this replica leads
-        caches: have the kinds and the pods
+        client: lets commands pass only while this replica leads
         queue: gets the job whose execution has a result, so that the job is planned again
     """
 
@@ -67,7 +65,7 @@ class Executions:
         client: KubeClient,
         *,
         caches: Caches,
-        queue: WorkQueue[ObjectRef],
+        queue: WorkQueue,
         metrics: EngineMetrics,
     ) -> None:
         self._client = client

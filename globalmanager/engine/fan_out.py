@@ -1,9 +1,8 @@
 """Queues the jobs that name an object after a change of it: a few at a time, namespaces in turn.
 
 Thousands of jobs may name one Model, Dataset, Secret or Node, and a tenant may change his own many
-times a second. If all of these jobs entered the queue with each change, other jobs and sessions
-would wait for them. So such jobs enter the queue in slices. A job whose own object changes
-does not come here.
+times a second. If all of these jobs entered the queue at once, other jobs and sessions would wait
+for them. A job whose own object changes does not come here.
 
 While the jobs of one change still wait, all further changes of the object together cost each job
 one more turn: the queue observes a job when it works on it, so only the newest state counts.
@@ -45,14 +44,12 @@ class _Source:
 class FanOut:
     """Holds each pair of object and job twice at most, so its size is bounded by the references.
 
-    Args:
-        queue: gets the jobs
-        jobs_per_slice: most jobs that enter the queue at a time, and most jobs of one namespace
-            that wait in the queue when another one enters it. So a job whose own object changed
-            finds few jobs of its namespace before it
+    Args: jobs_per_slice: most jobs that enter the queue at a time, and most jobs of one namespace
+        that wait in the queue when another one enters it. So a job whose own object changed finds
+        few jobs of its namespace before it
     """
 
-    def __init__(self, queue: WorkQueue[ObjectRef], *, jobs_per_slice: int, clock: Clock) -> None:
+    def __init__(self, queue: WorkQueue, *, jobs_per_slice: int, clock: Clock) -> None:
         self._queue = queue
         self._jobs_per_slice = jobs_per_slice
         self._clock = clock
@@ -100,9 +97,7 @@ class FanOut:
                 return
 
     def give_slice(self) -> None:
-        """Let the next jobs enter the queue. A namespace of which enough jobs wait in the queue
-        misses its turn.
-        """
+        """Let the next jobs enter the queue, but none of a namespace of which enough wait there."""
         for _ in range(self._jobs_per_slice):
             if not self._turns:
                 return

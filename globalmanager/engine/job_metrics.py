@@ -120,9 +120,7 @@ def _stall(job: Object | None) -> Cause | None:
 
 
 def has_just_failed(old: Object | None, new: Object | None) -> bool:
-    """Whether a pod has failed with this change. A pod that is listed for the first time may have
-    failed long ago.
-    """
+    """Whether a pod has failed with this change. One that is listed first may have long ago."""
     if old is None or new is None:
         return False
     phases = [(object_.get("status") or {}).get("phase") for object_ in (old, new)]

@@ -60,8 +60,8 @@ class JobValues(Collector):
 
 
 def chosen(jobs: Iterable[tuple[ResourceType, Object]], limit: int) -> tuple[list[JobValue], int]:
-    """At most `limit` values, of each namespace an equal part and of its newest jobs first, and the
-    number of those that are left out.
+    """At most `limit` values, of each namespace an equal part and of its newest jobs first; and how
+    many are left out.
     """
     by_namespace: dict[str, list[tuple[str, str, list[JobValue]]]] = {}
     for type_, job in jobs:

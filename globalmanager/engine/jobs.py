@@ -1,7 +1,5 @@
-"""Answers questions about jobs from the caches: which jobs exist, what belongs to them, what scales
-them.
-
-No answer needs a request to the Kubernetes API.
+"""Answers questions about jobs from the caches: which exist, what belongs to them, what scales
+them. No answer needs a request to the Kubernetes API.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,9 +21,8 @@ from edgeai.api.resources import (
 )
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, TaskKey, Uid
-from globalmanager.cache.followed import CacheOf
 from globalmanager.cache.store import controller_key, controller_of, uid_of
-from globalmanager.contract import Job, Kind, Served, ServicePort
+from globalmanager.contract import Job, Served, ServicePort
 from globalmanager.engine.caches import Caches
 from globalmanager.engine.relation import JobRelation
 
@@ -46,45 +43,13 @@ class Owned(NamedTuple):
     """The pods, ordered by name."""
 
 
-def find_owned(kind: Kind, job: Job, cached: CacheOf) -> Owned:
-    """The children and pods of `job` in the stores.
-
-    Args: cached: caches of the objects that may be children
-    """
-    namespace = job.ref.namespace
-
-    def key(controller: Object) -> str:
-        return controller_key(namespace, uid_of(controller))
-
-    owner = key(job.object)
-    children = {
-        ref_of(type_, child): child
-        for type_ in kind.owns
-        for child in cached(type_).find("controller", owner)
-    }
-    # Other children control no pods, and a training job may have a thousand of them.
-    deployments = {
-        key(child): POD_CONTROLLERS[child_ref.type]
-        for child_ref, child in children.items()
-        if child_ref.type in POD_CONTROLLERS
-    }
-    replica_sets = (
-        key(replica_set)
-        for deployment, type_ in deployments.items()
-        for replica_set in cached(type_).find("controller", deployment)
-    )
-    controllers = frozenset({owner, *deployments, *replica_sets})
-    pods = (pod for each in controllers for pod in cached(PODS).find("controller", each))
-    return Owned(controllers, children, tuple(sorted(pods, key=_name)))
-
-
 class Jobs:
     """The job resources of all served kinds. Iterating gives (type, job resource)."""
 
     def __init__(self, caches: Caches) -> None:
         self.kinds = caches.kinds
         self.caches = caches
-        self._scaled: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # scaler -> its jobs
+        self._scaled = JobRelation[ObjectRef]()  # scaler -> its jobs
 
     @property
     def types(self) -> Collection[ResourceType]:
@@ -140,12 +105,35 @@ class Jobs:
         return None if object_ is None else self.owned_by(Job(type=ref.type, object=object_))
 
     def owned_by(self, job: Job) -> Owned:
-        return find_owned(self.kinds[job.type], job, self.caches.children)
+        """The children and pods of `job` in the caches."""
+        cached, namespace = self.caches.children, job.ref.namespace
+
+        def key(controller: Object) -> str:
+            return controller_key(namespace, uid_of(controller))
+
+        owner = key(job.object)
+        children = {
+            ref_of(type_, child): child
+            for type_ in self.kinds[job.type].owns
+            for child in cached(type_).find("controller", owner)
+        }
+        # Other children control no pods, and a training job may have a thousand of them.
+        deployments = {
+            key(child): POD_CONTROLLERS[child_ref.type]
+            for child_ref, child in children.items()
+            if child_ref.type in POD_CONTROLLERS
+        }
+        replica_sets = (
+            key(replica_set)
+            for deployment, type_ in deployments.items()
+            for replica_set in cached(type_).find("controller", deployment)
+        )
+        controllers = frozenset({owner, *deployments, *replica_sets})
+        pods = (pod for each in controllers for pod in cached(PODS).find("controller", each))
+        return Owned(controllers, children, tuple(sorted(pods, key=_name)))
 
     def cluster_ip(self, uid: Uid, namespace: str, port: ServicePort) -> str:
-        """The cluster IP of a Service that is a child of the job `uid`, or that selects pods; "":
-        there is none.
-        """
+        """The cluster IP of a Service that is a child of the job `uid`, or selects pods; or ""."""
         ref = ObjectRef(SERVICES, namespace, port.service)
         service = self._child(ref, uid) if port.is_child else self.get(ref)
         spec = mapping((service or {}).get("spec"))
@@ -184,9 +172,7 @@ class Jobs:
     # ---- scalers --------------------------------------------------------------------------------
 
     def scalers(self, ref: ObjectRef) -> dict[ObjectRef, Object]:
-        """The scalers that name the job, the oldest first. Scalers of the same second are ordered
-        by name.
-        """
+        """The scalers that name the job, the oldest first, those of the same second by name."""
 
         def age(scaler: tuple[ObjectRef, Object]) -> tuple[str, str]:
             metadata = scaler[1]["metadata"]
@@ -195,10 +181,8 @@ class Jobs:
         return dict(sorted(self.existing(self._scaled.jobs(ref)).items(), key=age))
 
     def scaler_changed(self, scaler: ObjectRef, object_: Object | None) -> frozenset[ObjectRef]:
-        """Remember which jobs a scaler names.
-
-        Args: object_: the scaler after the change; None when the scaler was deleted
-        Returns: the jobs that the scaler named before the change or names afterwards
+        """Remember which jobs a scaler names. Args: object_: the scaler; None: it was deleted
+        Returns: the jobs that it named before the change or names afterwards
         """
         before = self._scaled.targets(scaler)
         after = () if object_ is None else self._named_by(scaler, object_)

@@ -1,11 +1,8 @@
 """The engine turns every change into a key, and for every key it observes, plans and applies.
 
-Every replica has one engine. The engine of every replica computes the assignments of nodes. It does
-so on a path of its own (assign) that waits for no plan. Only the leader's engine plans.
-
-One Engine serves all kinds. `build` makes its parts. The engine keeps no state that it could not
-read again after a restart. A fault of one resource does not affect other resources: an exception of
-a kind or of the API leads only to a backoff of this resource's key.
+The engine of every replica computes the assignments of nodes, on a path of its own (assign) that
+waits for no plan. Only the leader's engine plans. It keeps no state that it could not read again
+after a restart. An exception of a kind or of the API leads only to a backoff of one resource's key.
 """
 
 import asyncio
@@ -53,15 +50,13 @@ class _Outcome(NamedTuple):
 
 
 class Reconcilers:
-    """Takes keys from the queue and reconciles them. After a failure, the key comes again. Several
-    tasks run `work` at the same time. A failure of one key does not affect other keys.
-
-    Args: reconciler: plans and applies one key
+    """Takes keys from the queue and reconciles them, in several tasks at the same time. After a
+    failure, the key comes again.
     """
 
     def __init__(
         self,
-        queue: WorkQueue[ObjectRef],
+        queue: WorkQueue,
         reconciler: JobReconciler,
         kinds: Mapping[ResourceType, Kind],
         metrics: EngineMetrics,
@@ -88,18 +83,14 @@ class Reconcilers:
                 self._queue.done(ref, goes_on=goes_on)
 
     async def _wait_for_turn(self) -> None:
-        """Wait so that each turn of the event loop computes one plan only. Without this wait, all
-        reconcilers could compute a plan in the same turn, and an assignment or a session would wait
-        for all plans.
+        """Wait so that each turn of the event loop computes one plan only. An assignment or a
+        session would have to wait for all plans of its turn.
         """
         async with self._turn:
             await asyncio.sleep(0)
 
     async def _process(self, ref: ObjectRef) -> bool:
-        """Reconcile one key. After a failure, queue the key again.
-
-        Returns: whether the key must be reconciled again without a rest
-        """
+        """Returns: whether the key must be reconciled again without a rest"""
         kind = self._kinds[ref.type].definition.name
         with logs.bind(task=task_key(ref)), self._metrics.duration.labels(kind).time():
             outcome = await self._outcome(ref)
@@ -133,9 +124,7 @@ class Reconcilers:
         return _Outcome("ok", goes_on=requeue_after_s == 0)
 
     def _log_refusal(self, ref: ObjectRef, error: EdgeAIError) -> None:
-        """Log one line for an outage, and one line for each new refusal, but not one line for each
-        try.
-        """
+        """Log one line for an outage, and one for each new refusal, but not one for each try."""
         problem = str(error)
         kind = "unavailable" if isinstance(error, Unavailable) else problem
         if self._refused.get(ref) != kind:
@@ -144,11 +133,7 @@ class Reconcilers:
 
 
 class Engine(Subscriber, ContactSubscriber):
-    """Reconciles all resources of the served kinds.
-
-    Args:
-        fence: open while this replica leads
-    """
+    """Reconciles all resources of the served kinds. Args: fence: open while this replica leads"""
 
     def __init__(
         self,
@@ -158,7 +143,7 @@ class Engine(Subscriber, ContactSubscriber):
         writers: Writers,
         *,
         fence: Fence,
-        queue: WorkQueue[ObjectRef],
+        queue: WorkQueue,
         fan_out: FanOut,
         assigner: Assigner,
         reconciler: JobReconciler,
@@ -175,9 +160,8 @@ class Engine(Subscriber, ContactSubscriber):
         self._fan_out = fan_out
         self._assigner = assigner
         self.initially_assigned = assigner.initially_assigned
-        """Set when the sink has the assignments of every job resource that existed at the start.
-        Before, the edge server must admit no session, because it does not know what a node must
-        hold."""
+        """As the assigner's. Before it is set, the edge server must admit no session, because it
+        does not know what a node must hold."""
         self.writers = writers
         self._reconciler = reconciler
         self._changes = changes
@@ -185,16 +169,11 @@ class Engine(Subscriber, ContactSubscriber):
         self._waits_for = STARTING  # why the engine has not begun; "" after `run`
 
     def waits_for_api(self, problem: str) -> None:
-        """Note for `health` why the API does not deliver the root key. `run` can begin only with
-        the key.
-        """
+        """Note for `health` why the API does not deliver the root key, which `run` needs."""
         self._waits_for = f"{STARTING}: waiting for the Kubernetes API: {problem}"
 
     async def run(self, root_key: bytes) -> None:
-        """Run the engine until this task is cancelled.
-
-        Args: root_key: 32 bytes, see `rootkey`
-        """
+        """Run the engine until this task is cancelled. Args: root_key: 32 bytes, see `rootkey`"""
         settings = msgspec.structs.replace(self._observer.settings, root_key=root_key)
         self._observer.settings = settings
         self._waits_for = ""
@@ -220,8 +199,8 @@ class Engine(Subscriber, ContactSubscriber):
         return bool(self._waits_for)
 
     def leadership_changed(self, leads: bool) -> None:
-        """When this replica begins to lead, queue every job resource for a plan. When the reign
-        ends, stop the commands that run in pods.
+        """When this replica begins to lead, queue every job for a plan; when the reign ends, stop
+        the commands in pods.
         """
         if not leads:
             self.writers.executions.stop()
@@ -247,16 +226,12 @@ class Engine(Subscriber, ContactSubscriber):
     # ---- news from contacts ----------------------------------------------------------------------
 
     def contact_changed(self, node: NodeName) -> None:
-        """Queue all jobs with an assignment for `node`, because the node got a session or lost its
-        session.
-        """
+        """Queue all jobs with an assignment for `node`, which got or lost its session."""
         self._fan_out.changed(node, self._assigner.jobs_on(node))
 
     def clash(self, node: NodeName) -> None:
-        """Record an Event about two LocalControllers that use one name, for users who look at the
-        Node.
-
-        Contacts tells each replica of each clash, so a follower has nothing to do.
+        """Record an Event on the Node about two LocalControllers that use its name. Contacts tells
+        each replica of each clash, so a follower has nothing to do.
         """
         message = (
             f"two LocalControllers connect as {node} in turn; give each node a name and a token "
@@ -285,9 +260,8 @@ class Engine(Subscriber, ContactSubscriber):
         self._assigner.completeness_changed()
 
     def set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
-        """Record an Event about an object that is set aside. A follower records no Event, because
-        only the leader can send Events. A new leader records the Events of all objects that are set
-        aside.
+        """Record an Event about an object that is set aside. Only the leader can send it; a new
+        leader records the Events of all objects that are set aside.
         """
         if self._fence.is_open and object_.name and object_.uid:
             message = (

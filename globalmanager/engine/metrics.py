@@ -1,8 +1,4 @@
-"""Prometheus metrics of the engine and of the engine's Kubernetes client.
-
-app makes the metrics with the registry that /metrics serves. loop and assign count in these
-metrics. The Kubernetes client calls `observe_request`.
-"""
+"""Prometheus metrics of the engine and of the engine's Kubernetes client."""
 
 from typing import Final
 
@@ -55,14 +51,12 @@ class EngineMetrics(MetricTable):
         super().__init__(registry)
 
     def watch(self, informer: Informer) -> None:
-        """Export the state of the informer. Each scrape by Prometheus reads the state in the event
-        loop.
-        """
+        """Export the state of the informer, as each scrape reads it in the event loop."""
         labels = (str(informer.type), informer.label_selector)
         self.stale_s.labels(*labels).set_function(informer.stale_for_s)
         self.set_aside.labels(*labels).set_function(lambda: len(informer.set_aside))
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
-        """Count one request. KubeClient calls this method as its RequestHook."""
+        """Count one request: the RequestHook of the client."""
         self.requests.labels(verb, code).inc()
         self.request_duration.labels(verb).observe(seconds)

@@ -1,6 +1,5 @@
-"""Builds the Observed of a job from the stores, and finds the jobs that a change concerns.
-
-The observer sends no request to the Kubernetes API, so observing a job takes microseconds.
+"""Builds the Observed of a job from the stores, and finds the jobs that a change concerns: without
+a request to the Kubernetes API, so observing a job takes microseconds.
 """
 
 from collections.abc import Mapping
@@ -24,13 +23,7 @@ log = logs.get_logger(__name__)
 class Observer:
     """Builds snapshots of jobs, and knows which jobs a changed object belongs to.
 
-    The observer remembers of each job: the decoded spec, the objects that the job refers to, the
-    labels of the nodes that the job reads, and the keys of the job's controllers.
-
-    Args:
-        contacts: knows which nodes have a session
-        settings: settings that shape workers. The kinds get the settings in each Observed. The
-            engine adds the root key before it observes the first job
+    Args: settings: of workers. The engine adds the root key before it observes the first job
     """
 
     def __init__(self, jobs: Jobs, contacts: Contacts, settings: WorkerSettings) -> None:
@@ -39,8 +32,8 @@ class Observer:
         self.settings = settings
         self.readers = Readers()
         self._decoded: dict[ObjectRef, Job] = {}  # job -> the job at its last `observe`
-        self._references: JobRelation[ObjectRef, ObjectRef] = JobRelation()  # job -> references
-        self._controllers: JobRelation[ObjectRef, str] = JobRelation()  # job -> `Owned.controllers`
+        self._references = JobRelation[ObjectRef]()  # job -> references
+        self._controllers = JobRelation[str]()  # job -> `Owned.controllers`
         self._selectors: dict[ObjectRef, Mapping[str, str]] = {}  # job -> `Kind.node_selector`
 
     def observe(self, ref: ObjectRef) -> Observed | None:
@@ -82,9 +75,7 @@ class Observer:
         )
 
     def references(self, ref: ObjectRef) -> frozenset[ObjectRef]:
-        """The objects that the job referred to at its last `observe`. Some of them may not
-        exist.
-        """
+        """The objects that the job referred to at its last `observe`; some may not exist."""
         return self._references.targets(ref)
 
     def lacks_nodes(self, ref: ObjectRef) -> bool:

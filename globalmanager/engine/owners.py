@@ -10,9 +10,6 @@ The plan must also know the job as the GET shows the job. Otherwise a new leader
 jobs is late, could create a child that the status of an earlier leader no longer asks for. So a new
 leader asks for each job once before it creates anything for the job. For the same reason it asks
 before it deletes a child: an old status may not name a child that the earlier leader has made.
-
-apply calls `confirm` before it creates or deletes a child. The module changes passes on the changes
-of the stores. The memory holds one uid for each confirmed job.
 """
 
 from datetime import timedelta
@@ -26,18 +23,13 @@ from globalmanager.cache.live import Live
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Observed
 
-# A new job needs no GET, because a healthy watch delivers a new job within milliseconds. When the
-# clocks of the GlobalManager and the API server differ by more than this time, each new job costs
-# one GET.
+# A new job needs no GET, because a healthy watch delivers it within milliseconds. When the clocks
+# of the GlobalManager and the API server differ by more than this, each new job costs one GET.
 _NEW: Final = timedelta(seconds=5)
 
 
 class Owners:
-    """The jobs that may get new children.
-
-    Args:
-        live: sends the GET requests for job resources
-    """
+    """The jobs that may get new children. The memory holds one uid for each confirmed job."""
 
     def __init__(self, live: Live, clock: Clock) -> None:
         self._live = live
@@ -45,9 +37,7 @@ class Owners:
         self._confirmed: set[str] = set()  # uids of jobs
 
     def changed(self, old: Object | None, new: Object | None) -> None:
-        """Note that a job resource changed in its store. `old` is None for a new job. `new` is None
-        for a deleted job.
-        """
+        """Note a change of a job in its store. None: there was, or is now, no job."""
         before, after = (uid_of(object_) if object_ is not None else "" for object_ in (old, new))
         if before == after:
             return
@@ -56,9 +46,7 @@ class Owners:
             self._confirmed.add(after)
 
     def lost_child(self, uid: str) -> None:
-        """Note that a child or pod of the job with this uid was deleted, by the engine or another
-        client.
-        """
+        """Note that somebody has deleted a child or pod of the job with this uid."""
         self._confirmed.discard(uid)
 
     def begin_reign(self) -> None:
@@ -70,8 +58,7 @@ class Owners:
 
         Raises:
             NotFound: the job is gone, and the store has removed the job
-            Conflict: the job is being deleted, or has changed. The store has the new state, so the
-                caller must plan the job again
+            Conflict: the job is being deleted, or has changed; the store has the new state
             ApiError, Overloaded: as for any request
         """
         if observed.uid in self._confirmed:
@@ -86,14 +73,14 @@ class Owners:
         except BaseException:
             self._confirmed.discard(observed.uid)
             raise
-        if _has_changed(observed.object, job):
+        known, generation = observed.object, job["metadata"].get("generation")
+        is_same_spec = known["metadata"].get("generation") == generation
+        if not is_same_spec or known.get("status") != job.get("status"):
             # The job stays confirmed for the next plan, which knows this answer.
             raise _changed_meanwhile(observed, "its spec or status is newer than the plan")
 
     def check(self, observed: Observed) -> None:
-        """Raises: Conflict when the job is no longer confirmed; the caller must plan the job
-        again
-        """
+        """Raises: Conflict when the job is no longer confirmed, and must be planned again"""
         if observed.uid not in self._confirmed:
             raise _changed_meanwhile(observed, "it or one of its children was deleted meanwhile")
 
@@ -103,11 +90,6 @@ class Owners:
         except ValueError:
             return False
         return abs(self._clock.utcnow() - creation) <= _NEW
-
-
-def _has_changed(known: Object, job: Object) -> bool:
-    generations = [each["metadata"].get("generation") for each in (known, job)]
-    return generations[0] != generations[1] or known.get("status") != job.get("status")
 
 
 def _changed_meanwhile(observed: Observed, why: str) -> Conflict:

@@ -16,8 +16,7 @@ from globalmanager.contract import Event
 
 MAX_WAITING: Final = 1000
 MAX_OBJECTS: Final = 10_000
-"""When more objects wait, the Event that would be sent next is dropped. An Event takes 2 KiB, and 6
-KiB at most."""
+"""When more objects wait, the next Event is dropped. An Event takes 2 KiB, and 6 KiB at most."""
 
 
 class Subject(NamedTuple):
@@ -51,8 +50,7 @@ _Waiting = OrderedDict[ObjectRef, PendingEvent]  # the Events of one object, the
 
 
 class PendingEvents:
-    """Waiting Events by object. Objects take turns, so an object with many Events delays no other
-    object for long.
+    """Waiting Events by object. Objects take turns, so one with many Events delays no other long.
 
     Args: max_waiting: largest number of Events, as long as an object has more than one
     """
@@ -93,10 +91,8 @@ class PendingEvents:
         return self._evict(pending.subject)
 
     def pop(self) -> PendingEvent:
-        """Take the oldest Event of the object whose turn it is. Raises: KeyError when none waits"""
-        subject = next(iter(self._objects), None)
-        if subject is None:
-            raise KeyError("no Event waits")
+        """Take the oldest Event of the object whose turn it is. One must wait."""
+        subject = next(iter(self._objects))
         pending = self._remove(subject, next(iter(self._objects[subject])))
         if subject in self._objects:
             self._objects.move_to_end(subject)

@@ -1,8 +1,7 @@
-"""Refuses pods that the Pod Security Standard of their namespace forbids.
+"""Refuses pods that the Pod Security Standard of their namespace forbids, before they are created.
 
-apply calls `check` before the engine creates or replaces a child. The label of the namespace names
-the level, also on API servers that do not enforce the label themselves. A pod that runs already is
-never touched. The message names the fields of the job from which the pod is made.
+The label of the namespace names the level, also on API servers that do not enforce the label
+themselves. A pod that runs already is never touched. The message names the fields of the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +36,7 @@ class NamespaceUnknown(Unavailable):
 class PodAdmission:
     """Judges pods by the level of their namespace.
 
-    Args:
-        caches: have the namespaces
-        default: level of namespaces without the label, and of all when the API server serves no
-            Namespaces
+    Args: default: level of namespaces without the label, and of all when the API server serves none
     """
 
     def __init__(self, caches: Caches, default: Level) -> None:
@@ -63,8 +59,8 @@ class PodAdmission:
             raise PodForbidden(level, _message(observed, level, {ref: faults}))
 
     def warning(self, observed: Observed) -> Event | None:
-        """An event about pods of the job that run, and that the level of the namespace would refuse
-        today. None when there are none. Raises: NamespaceUnknown
+        """An event about pods of the job that run, and that their namespace would refuse today;
+        None when there are none. Raises: NamespaceUnknown
         """
         level = self._level(observed.ref.namespace)
         faults = {

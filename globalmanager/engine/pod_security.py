@@ -42,9 +42,7 @@ class Violation(NamedTuple):
 
 
 def level_of(labels: Any, default: Level) -> Level:
-    """The level that a namespace with these labels asks for. As in Kubernetes, a value that is no
-    level counts as the strictest level.
-    """
+    """The level that a namespace asks for; as in Kubernetes the strictest for one that is none."""
     level = mapping(labels).get(ENFORCE)
     if level is None:
         return default

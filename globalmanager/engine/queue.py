@@ -1,5 +1,4 @@
-"""A queue of keys. One worker at a time works on a key. The queue does not count how often a key
-was added.
+"""A queue of keys. One worker at a time works on a key, however often the key was added.
 
 The engine adds a key on every change. The engine's workers take the keys. The queue behaves like
 client-go's rate limiting queue, but namespaces take turns: the many keys of one tenant delay no key
@@ -8,26 +7,18 @@ size. All calls come from one event loop, and the queue uses the clock of this l
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
 
 from common.clock import loop_time
+from edgeai.api.resources import ObjectRef
 from edgeai.backoff import Backoff
 from edgeai.turns import Turns
 
 
-class Key(Hashable, Protocol):
-    """What a queue holds, for example an ObjectRef."""
-
-    @property
-    def namespace(self) -> str: ...
-
-
-K = TypeVar("K", bound=Key)
-
-
-class _Ready(NamedTuple, Generic[K]):
-    key: K
+class _Ready(NamedTuple):
+    key: ObjectRef
     since_s: float
     """When the key became ready, by the clock of the event loop."""
 
@@ -36,11 +27,10 @@ class QueueClosed(Exception):
     """The queue is closed and gives out no more keys."""
 
 
-def default_backoff() -> Backoff:
-    return Backoff(base_s=0.5, max_s=60.0, floor_s=0.05)
+_retries: Final = partial(Backoff, base_s=0.5, max_s=60.0, floor_s=0.05)
 
 
-class WorkQueue(Generic[K]):
+class WorkQueue:
     """A worker takes a key with `get` and must call `done` afterwards.
 
     Args:
@@ -51,16 +41,16 @@ class WorkQueue(Generic[K]):
     """
 
     def __init__(
-        self, *, new_backoff: Callable[[], Backoff] = default_backoff, rest_s: float = 0.0
+        self, *, new_backoff: Callable[[], Backoff] = _retries, rest_s: float = 0.0
     ) -> None:
         self._new_backoff = new_backoff
         self._rest_s = rest_s
-        self._ready: Turns[_Ready[K]] = Turns()
-        self._dirty: set[K] = set()  # keys that need work; a superset of _ready
-        self._active: set[K] = set()  # keys that a worker has, and keys that rest
-        self._restless: set[K] = set()  # keys that had no rest after their last work
-        self._delayed: dict[K, asyncio.TimerHandle] = {}
-        self._backoffs: dict[K, Backoff] = {}
+        self._ready: Turns[_Ready] = Turns()
+        self._dirty: set[ObjectRef] = set()  # keys that need work; a superset of _ready
+        self._active: set[ObjectRef] = set()  # keys that a worker has, and keys that rest
+        self._restless: set[ObjectRef] = set()  # keys that had no rest after their last work
+        self._delayed: dict[ObjectRef, asyncio.TimerHandle] = {}
+        self._backoffs: dict[ObjectRef, Backoff] = {}
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -78,7 +68,7 @@ class WorkQueue(Generic[K]):
         """The number of keys of one namespace that workers could take now."""
         return self._ready.waiting(namespace)
 
-    def add(self, key: K) -> None:
+    def add(self, key: ObjectRef) -> None:
         """Add a key. A key that is in the queue already stays there once."""
         if self._closed or key in self._dirty:
             return
@@ -86,7 +76,7 @@ class WorkQueue(Generic[K]):
         if key not in self._active:
             self._offer(key)
 
-    def add_after(self, key: K, delay_s: float) -> None:
+    def add_after(self, key: ObjectRef, delay_s: float) -> None:
         """Add the key after a delay. When the key has several delays, the shortest delay counts."""
         if self._closed:
             return
@@ -102,24 +92,20 @@ class WorkQueue(Generic[K]):
             pending.cancel()
         self._delayed[key] = loop.call_at(due, self._come_due, key)
 
-    def retry(self, key: K, *, at_least_s: float = 0.0) -> float:
+    def retry(self, key: ObjectRef, *, at_least_s: float = 0.0) -> float:
         """Add the key after its next backoff. Returns: the backoff in seconds"""
         backoff = self._backoffs.setdefault(key, self._new_backoff())
         delay_s = backoff.next_s(at_least_s=at_least_s)
         self.add_after(key, delay_s)
         return delay_s
 
-    def forget(self, key: K) -> None:
+    def forget(self, key: ObjectRef) -> None:
         """Reset the backoff of the key, because the key has succeeded."""
         self._backoffs.pop(key, None)
 
-    def failures(self, key: K) -> int:
-        """How often in a row `retry` was called for the key."""
-        return self._backoffs[key].failures if key in self._backoffs else 0
-
-    async def get(self) -> K:
-        """Wait for a key, and take the key that has waited longest in the namespace whose turn it
-        is. Raises: QueueClosed
+    async def get(self) -> ObjectRef:
+        """Take the key that has waited longest in the namespace whose turn it is, or wait for one.
+        Raises: QueueClosed
         """
         while not self._ready or self._closed:
             if self._closed:
@@ -131,7 +117,7 @@ class WorkQueue(Generic[K]):
         self._active.add(key)
         return key
 
-    def done(self, key: K, *, goes_on: bool = False, rest_s: float = 0.0) -> None:
+    def done(self, key: ObjectRef, *, goes_on: bool = False, rest_s: float = 0.0) -> None:
         """Note that the worker has finished with the key. If the key was added meanwhile, or is
         added during its rest, the queue gives the key out again after the rest.
 
@@ -150,15 +136,13 @@ class WorkQueue(Generic[K]):
         else:
             self._rested(key)
 
-    def _rested(self, key: K) -> None:
+    def _rested(self, key: ObjectRef) -> None:
         self._active.discard(key)
         if key in self._dirty and not self._closed:
             self._offer(key)
 
     def close(self) -> None:
-        """Take and give no more keys. A worker that has a key can finish. A worker that waits gets
-        QueueClosed.
-        """
+        """Take and give no more keys. A worker with a key can finish, others get QueueClosed."""
         self._closed = True
         for pending in self._delayed.values():
             pending.cancel()
@@ -167,11 +151,10 @@ class WorkQueue(Generic[K]):
         self._dirty.clear()
         self._wake.set()
 
-    def _come_due(self, key: K) -> None:
+    def _come_due(self, key: ObjectRef) -> None:
         del self._delayed[key]
         self.add(key)
 
-    def _offer(self, key: K) -> None:
-        since_s = loop_time()
-        self._ready.push(key.namespace, _Ready(key, since_s))
+    def _offer(self, key: ObjectRef) -> None:
+        self._ready.push(key.namespace, _Ready(key, loop_time()))
         self._wake.set()

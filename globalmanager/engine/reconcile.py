@@ -1,8 +1,5 @@
 """Plans one job and carries the plan out. A refusal of the API that only the user can correct
-becomes the job's status.
-
-Only the leader reconciles. A job waits here, parked, while a cache that its plan needs is not
-complete.
+becomes the job's status. A job is parked while a cache that its plan needs is not complete.
 """
 
 import msgspec
@@ -21,10 +18,7 @@ from globalmanager.traces import TaskTraces
 
 
 class JobReconciler:
-    """
-    Args:
-        fence: open while this replica leads
-    """
+    """Args: fence: open while this replica leads"""
 
     def __init__(
         self,
@@ -45,8 +39,7 @@ class JobReconciler:
         self._recorder = writers.recorder
         self._clock = clock
         self._traces = traces
-        # Jobs that wait for an informer. A dict keeps their order: the hash of an ObjectRef differs
-        # from process to process, and so would the order of a set.
+        # Jobs that wait for an informer. A set would have another order in each process.
         self._parked: dict[ObjectRef, None] = {}
         self._relabelled: set[ObjectRef] = set()  # jobs whose namespace has got another level
 
@@ -69,9 +62,8 @@ class JobReconciler:
         if not self._fence.is_open:
             return None
         kind = self._jobs.kinds[ref.type]
-        # An object that was readable once keeps its workers and its assignments. The engine makes
-        # no new child for the object, because the object may be terminating and Kubernetes would
-        # have to delete each new child.
+        # An object that was readable once keeps its workers and its assignments. It gets no new
+        # child, because it may be terminating and Kubernetes would have to delete each new child.
         # Without its readers, a job would take from its status what they have told. The assigner
         # queues the job when they are here.
         has_readers = not kind.has_readers or self._observer.readers.are_complete

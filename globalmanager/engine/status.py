@@ -38,60 +38,51 @@ _FORGET_S: Final = 180.0  # longer than a caller's pause between two attempts
 
 
 class NotKept(Unwritable):
-    """The job exists, but the API server has not stored a field of the patch."""
+    """The job exists, but the API server has not stored a field of the patch.
 
-    def __init__(self, ref: ObjectRef, problem: str, detail: str = "") -> None:
+    Args: is_general: whether the API server does not store these fields, whatever values they have
+    """
+
+    def __init__(
+        self, ref: ObjectRef, problem: str, detail: str = "", *, is_general: bool = True
+    ) -> None:
         self.problem = f"its CustomResourceDefinition {problem}: {UPGRADE}"
         self.retry_after_s = _RETRY_S
+        self.is_general = is_general
+        self.at = loop_time()
         super().__init__(f"status of {ref} cannot be written: {self.problem}{detail}")
 
 
-class _Failure(NamedTuple):
-    at: float
-    error: NotKept
-    is_general: bool
-    """Whether the API server does not store these fields, whatever values they have."""
-
-
 class _Subject(NamedTuple):
-    """A job and the fields that one writer writes. Another writer's success says nothing about
-    these fields.
-    """
+    """A job and the fields of one writer, about which another writer's success says nothing."""
 
     ref: ObjectRef
     fields: tuple[str, ...]
 
-    @classmethod
-    def of(cls, ref: ObjectRef, patch: Mapping[str, Any]) -> "_Subject":
-        return cls(ref, tuple(sorted(patch)))
-
 
 class _Unkept:
-    """The patches that the API server did not store. An entry expires, because its job may be
-    gone.
-    """
+    """What the API server did not store. An entry expires, because its job may be gone."""
 
     def __init__(self, retry_s: float) -> None:
         self._retry_s = retry_s
-        self._failures: OrderedDict[_Subject, _Failure] = OrderedDict()
+        self._failures: OrderedDict[_Subject, NotKept] = OrderedDict()
 
-    def add(self, subject: _Subject, error: NotKept, *, is_general: bool = True) -> NotKept:
+    def add(self, subject: _Subject, error: NotKept) -> NotKept:
         """Returns: the error, to be raised"""
-        self._failures[subject] = _Failure(loop_time(), error, is_general)
+        self._failures[subject] = error
         self._failures.move_to_end(subject)
         self._forget_old()
         return error
 
     def check(self, subject: _Subject) -> None:
-        """Raises: NotKept when the API server has not stored these fields, and so recently that a
-            new try would be too early
+        """Raises: NotKept when the API server has lately not stored these fields
 
         A write whose fields are dropped still changes the object's managedFields. So the watch
         delivers the object, and the callers would try again at once, without an end.
         """
         failure = self._failures.get(subject)
         if failure and failure.is_general and failure.at + self._retry_s > loop_time():
-            raise failure.error
+            raise failure
 
     def discard(self, subject: _Subject) -> None:
         self._failures.pop(subject, None)
@@ -100,9 +91,7 @@ class _Unkept:
         self._forget_old()
         failures = self._failures.items()
         return tuple(
-            sorted(
-                {f"{failure_.ref.type}: {failure.error.problem}" for failure_, failure in failures}
-            )
+            sorted({f"{subject.ref.type}: {error.problem}" for subject, error in failures})
         )
 
     def _forget_old(self) -> None:
@@ -111,8 +100,7 @@ class _Unkept:
 
 
 class StatusWriter:
-    """Writes .status with one request at a time for each job. The API server's answers go into the
-    store.
+    """Writes .status with one request at a time for each job.
 
     Args: retry_s: seconds before fields are written again that the API server has dropped
     """
@@ -136,12 +124,10 @@ class StatusWriter:
     async def write(
         self, ref: ObjectRef, uid: Uid, patch: Mapping[str, Any], *, basis: Mapping[str, Any]
     ) -> None:
-        """Merge `patch` into .status. `basis` is the .status from which the caller computed
-        `patch`.
+        """Merge `patch` into .status. Args: basis: .status from which the patch was computed
 
         Raises:
-            Conflict: .status has changed and lacks the values of the patch. The store has the new
-                .status, so the caller must compute the patch again
+            Conflict: .status has changed and lacks the values of the patch; the store has it
             NotFound, NotKept, ApiError, Overloaded: as in `update`
         """
 
@@ -155,9 +141,7 @@ class StatusWriter:
     async def update(
         self, ref: ObjectRef, uid: Uid, patch_of: PatchOf, *, generation: int | None = None
     ) -> None:
-        """Merge a patch into the .status of the job with `uid`. An empty patch sends no request.
-
-        Returns when the API has the patch.
+        """Merge a patch into the .status of the job with `uid`. An empty one sends no request.
 
         Args:
             patch_of: called again when another client has changed the job
@@ -166,9 +150,9 @@ class StatusWriter:
         Raises:
             NotFound: the job is gone, or another job has taken its name
             NotKept: the type's definition has no place for a field of the patch
-            Conflict: other clients change the job faster than this writer can write, or the spec of
-                the job has another generation
-            ApiError, Overloaded: as for any request. The caller may try again after Unavailable
+            Conflict: others change the job faster than this can write, or its spec has another
+                generation
+            ApiError, Overloaded: as for any request
         """
         async with self._locks.setdefault(ref, asyncio.Lock()):
             job = self._store_of(ref.type).get(ref)
@@ -180,7 +164,7 @@ class StatusWriter:
                 _check_generation(ref, job, generation)
                 patch = patch_of(status_of(job))
                 try:
-                    await self._store(_Subject.of(ref, patch), job, diff(status_of(job), patch))
+                    await self._store(ref, job, patch)
                     return
                 except Conflict:
                     job = await self._live.get(ref, uid=uid)
@@ -219,9 +203,10 @@ class StatusWriter:
         message = "it changes faster than it is written"
         raise Conflict("patch", str(slice_ref), code=409, message=message)
 
-    async def _store(self, subject: _Subject, job: Object, patch: Mapping[str, Any] | None) -> None:
-        """Send the patch, if there is one, and check that the API has stored it."""
-        if patch is not None:
+    async def _store(self, ref: ObjectRef, job: Object, wanted: Mapping[str, Any]) -> None:
+        """Send what changes .status, if anything does, and check that the API has stored it."""
+        subject = _Subject(ref, tuple(sorted(wanted)))
+        if (patch := diff(status_of(job), wanted)) is not None:
             self._unkept.check(subject)
             stored = await self._send(subject, job, patch)
             if drops := diff(stored, patch):
@@ -236,14 +221,15 @@ class StatusWriter:
         ref, version = subject.ref, job["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "status": patch}
         try:
-            return status_of(await self._live.patch_status(ref, body))
+            return status_of(await self._live.patch(ref, body, subresource="status"))
         except NotFound as error:
             await self._live.get(ref, uid=uid_of(job))  # NotFound when the job is gone
             unkept = self._unkept.add(subject, NotKept(ref, "has no status subresource"))
             raise unkept from error
         except Invalid as error:
-            unkept = NotKept(ref, "refuses status fields", f" ({error.message})")
-            raise self._unkept.add(subject, unkept, is_general=False) from error
+            detail = f" ({error.message})"
+            unkept = NotKept(ref, "refuses status fields", detail, is_general=False)
+            raise self._unkept.add(subject, unkept) from error
 
 
 def _check_generation(ref: ObjectRef, job: Object, generation: int | None) -> None:

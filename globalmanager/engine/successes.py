@@ -1,7 +1,7 @@
 """Words for the successful actions of one stage of a plan.
 
-Pure. A job may have hundreds of pods, and for the API server an Event is as much
-work as a pod. So objects of one type share a message that names a few of them.
+A job may have hundreds of pods, and an Event is as much work for the API server as a pod. So
+objects of one type share a message that names a few of them.
 """
 
 from collections.abc import Iterable, Iterator

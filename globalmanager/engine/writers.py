@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from common.clock import Clock
-from edgeai.api.resources import ObjectRef
 from edgeai.kube.client import KubeClient
 from edgeai.kube.rate import Share
 from globalmanager.cache.live import Live
@@ -40,7 +39,7 @@ class Writers(NamedTuple):
 def build_writers(
     client: KubeClient,
     observer: Observer,
-    queue: WorkQueue[ObjectRef],
+    queue: WorkQueue,
     settings: EngineSettings,
     fence: Fence,
     metrics: EngineMetrics,

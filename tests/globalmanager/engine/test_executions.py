@@ -69,7 +69,7 @@ class EngineExecutions:
 
     def __init__(self, client: KubeClient) -> None:
         self.registry = CollectorRegistry()
-        self.queue: WorkQueue[ObjectRef] = WorkQueue()
+        self.queue: WorkQueue = WorkQueue()
         self.gone: set[str] = set()
         self.phase = "Running"
         self.executions = Executions(

@@ -29,7 +29,7 @@ class FanOutWork:
     """A fan-out, its queue, and a worker that is as fast as it can be."""
 
     def __init__(self) -> None:
-        self.queue: WorkQueue[ObjectRef] = WorkQueue()
+        self.queue: WorkQueue = WorkQueue()
         self.fan_out = FanOut(self.queue, jobs_per_slice=SLICE, clock=Clock())
         self.taken: list[ObjectRef] = []
 
@@ -66,7 +66,7 @@ class FanOutWork:
         self.fan_out.changed(source, members)
 
 
-def take(queue: WorkQueue[ObjectRef]) -> ObjectRef:
+def take(queue: WorkQueue) -> ObjectRef:
     """The next key of a queue that has one."""
     getting = queue.get()
     with pytest.raises(StopIteration) as ended:
@@ -237,7 +237,7 @@ def spin(seconds: float) -> None:
 async def test_long_work_leaves_most_of_the_loop_to_others() -> None:
     """Each job takes 20 ms, as the plan of a job with a hundred pods."""
     each_s, seconds = 0.02, 1.5
-    queue: WorkQueue[ObjectRef] = WorkQueue()
+    queue: WorkQueue = WorkQueue()
     fan = FanOut(queue, jobs_per_slice=1, clock=SYSTEM_CLOCK)
     fan.changed(MODEL, jobs("many", 1000))
     worked_s = 0.0

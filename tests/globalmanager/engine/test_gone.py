@@ -80,7 +80,7 @@ async def test_late_news_of_a_dead_job_do_not_bring_it_back(
         "the edge to be told to forget a", lambda: late_manager.edge.forgotten == [key_of("a")]
     )
     seen: set[str] = set()
-    store = late_manager.engine._informers.all_of(GADGETS)
+    store = late_manager.engine._informers.get(GADGETS).store
     store.subscribe(lambda old, new: seen.add((new or old or {})["metadata"]["name"]))
     late.flowing.set()
     marker = await make_marker(late_manager, user)

@@ -350,12 +350,12 @@ async def test_a_restart_finds_everything_done(
 async def test_success_forgets_the_failures_before_it(manager: Manager, user: User) -> None:
     """Else a resource that failed often once would wait longest after each later hiccup."""
     ref = ObjectRef(GADGETS, "default", "a")
-    failures = partial(manager.engine._queue.failures, ref)
+    backoffs = manager.engine._queue._backoffs
     await user.create(GADGETS, gadget("a", bug="plan"))
-    await async_eventually("failures() > 0", lambda: failures() > 0)
+    await async_eventually("a failure", lambda: ref in backoffs)
     await user.change_spec("a", bug="")
     await manager.wait_for_phase("a")
-    await async_eventually("failures() == 0", lambda: failures() == 0)
+    await async_eventually("no failure", lambda: ref not in backoffs)
 
 
 def with_a_late_list(

