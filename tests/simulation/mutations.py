@@ -145,8 +145,8 @@ MUTATIONS: Final = (
         "I8",
         Edit(
             "globalmanager/edge/sessions/registry.py",
-            "        self._replace(older, newer.node)",
-            "        self._replace(None, newer.node)",
+            "            self._replace(older, session.node)",
+            "            self._replace(None, session.node)",
         ),
     ),
     Mutation(

@@ -1,9 +1,9 @@
 """Limits for new connections of edges: connections at the same time, and handshakes per second.
 
-This module only counts. A connection over a limit costs almost nothing and gets a Retry-After
-header. A connection pays for its handshake before the server knows who is there. A node gets the
-payment back, once a minute. So the rates limit strangers, and nodes that come again and again, and
-a fleet that reconnects comes in as fast as the processor can.
+A connection over a limit costs almost nothing and gets a Retry-After header. It pays for its
+handshake before the server knows who is there. A node gets the payment back, once a minute. So the
+rates limit strangers, and nodes that come again and again, and a fleet that reconnects comes in as
+fast as the processor can.
 """
 
 import asyncio
@@ -29,8 +29,7 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits for connections that are not authenticated yet."""
 
     per_s: float = 100.0
-    """Average handshakes per second that are not given back. A handshake with TLS costs about 2 ms
-    of a core."""
+    """Average handshakes per second that are not given back. One with TLS costs 2 ms of a core."""
     burst: int = 200
     """Handshakes that may arrive at the same moment after a pause."""
     per_address_per_s: float = 10.0
@@ -40,16 +39,13 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     unauthenticated: int = 256
     """Largest number of connections that are not authenticated yet."""
     unauthenticated_per_address: int = 16
-    """Largest number of connections from one IP address (IPv6: one /64) that are not authenticated
-    yet."""
+    """The same from one IP address (IPv6: one /64)."""
     open_s: float = 10.0
     """Longest time in seconds from the TCP connection to the answered handshake, TLS included."""
     busy_retry_s: float = 10.0
     """Mean of the Retry-After header in seconds, for a connection over these limits."""
     cold_retry_s: float = 5.0
-    """Mean of the Retry-After header in seconds, until this replica knows what the nodes must
-    hold.
-    """
+    """The same until this replica knows what the nodes must hold."""
 
 
 class LobbyPlace:
@@ -78,9 +74,7 @@ class Lobby:
         return self._peers.total()
 
     def enter(self, address: str) -> LobbyPlace | None:
-        """A place for one connection; None when the lobby is full. The caller must call the place's
-        `leave`.
-        """
+        """A place for one connection, which must `leave` it; None when the lobby is full."""
         network = network_of(address)
         # `get` leaves no entry behind for an address without a place
         if len(self) >= self._total or self._peers.get(network, 0) >= self._per_address:
@@ -128,9 +122,7 @@ class Toll:
 
 
 class FreeHandshakes:
-    """One free handshake for each node in FREE_AGAIN_S. So a node that opens one connection after
-    another pays for them like a stranger.
-    """
+    """One free handshake for each node in FREE_AGAIN_S: if it comes again and again, it pays."""
 
     def __init__(self) -> None:
         self._last = NewestKeys[NodeName, float](REMEMBERED_NODES)
@@ -144,8 +136,8 @@ class FreeHandshakes:
 
 
 def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random.uniform) -> str:
-    """The value of a Retry-After header: whole seconds, random around `mean_s`. So connections that
-    the server refused at the same time do not all come back at the same time.
+    """The value of a Retry-After header: whole seconds, random around `mean_s`, so that those who
+    were refused together do not come back together.
     """
     return str(math.ceil(uniform(0.5 * mean_s, 1.5 * mean_s)))
 
@@ -153,9 +145,8 @@ def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random
 class Turnstile:
     """Lets a few handshakes begin in each pass of the event loop.
 
-    After a restart thousands of nodes come back at one instant. The server admits them as fast as
-    the processor can, but between two passes of the loop it serves the open sessions too. So a
-    session waits for a few handshakes and not for all of them.
+    After a restart thousands of nodes come back at one instant. So an open session waits for a few
+    handshakes and not for all of them.
 
     Args: per_pass: handshakes that begin in one pass of the event loop
     """

@@ -1,8 +1,4 @@
-"""Checks the settings of the edge port: TLS, admission limits, and the authentication of nodes.
-
-app builds the DoorConfiguration before all other parts. So the process ends at once when a setting
-or a file is wrong.
-"""
+"""Checks the settings of the edge port: TLS, admission limits, and the authentication of nodes."""
 
 from pathlib import Path
 from typing import assert_never
@@ -26,9 +22,7 @@ from globalmanager.settings import Settings
 
 
 class DoorConfiguration:
-    """The checked settings of the edge port. Raises: SettingsError that names the flag or the
-    file
-    """
+    """The checked settings of the edge port. Raises: SettingsError that names the flag or file"""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -44,10 +38,7 @@ class DoorConfiguration:
         _check_url(settings.edge_url, ("wss",) if self.tls else ("ws", "wss"))
 
     def authenticator(self, cluster: Cluster) -> Authenticator:
-        """The authenticator of nodes that the setting edge_auth selects.
-
-        Args: cluster: answers questions about ServiceAccount tokens
-        """
+        """The authenticator of nodes that the setting edge_auth selects."""
         match self._settings.edge_auth:
             case "token":
                 assert self._tokens is not None
@@ -65,10 +56,8 @@ class DoorConfiguration:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """The TLS files of the edge port; None for plain ws. The settings must allow plain ws
-    explicitly.
-
-    Raises: SettingsError
+    """The TLS files of the edge port; None for plain ws, which the settings must allow. Raises:
+    SettingsError
     """
     certificate, key = settings.edge_tls_certificate, settings.edge_tls_key
     if bool(certificate) != bool(key):

@@ -1,7 +1,6 @@
 """One connection of the edge server: a WebSocket that accepts no frame before its handshake ends.
 
-The server makes the connection, and Entrance gives it a transport. A peer must send nothing between
-its HTTP request and the server's answer 101. Any such byte ends the connection.
+Any byte of the peer between its HTTP request and the server's answer 101 ends the connection.
 """
 
 import asyncio
@@ -16,8 +15,8 @@ from globalmanager.edge.identity.handshake import Handshake
 from globalmanager.edge.sessions.connection import SessionConnection
 
 MAX_HEAD_BYTES: Final = 16 * 1024  # request line and headers; a ServiceAccount token has 1-2 KiB
-# Unsent bytes of one connection. The server sends no more frames after 32 KiB of unsent data. So
-# only pongs can reach this limit, when a peer sends pings and never reads.
+# Unsent bytes of one connection. No frames are sent after 32 KiB of unsent data, so only pongs can
+# reach this limit, when a peer sends pings and never reads.
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 CLOSE_TIMEOUT_S: Final = 0.8  # the connection of a refused peer ends within a second
 
@@ -52,8 +51,7 @@ class EdgeConnection(SessionConnection):
 
     def data_received(self, data: bytes) -> None:
         if self.protocol.state is CONNECTING and self._speaks_early(data):
-            # RFC 6455 §4.1: a client sends nothing before the client has the answer to its
-            # handshake.
+            # RFC 6455 §4.1: a client sends nothing before it has the answer to its handshake.
             self.transport.abort()
             return
         super().data_received(data)
@@ -70,7 +68,7 @@ class EdgeConnection(SessionConnection):
 
     def forget_handshake(self) -> None:
         """Free the memory of headers and certificate, because thousands of sessions may stay for
-        hours. What LocalController this is stays, and when its certificate ends.
+        hours, but keep what LocalController this is, and when its certificate ends.
         """
         if self.request is not None:
             self.release = release_of(self.request.headers.get("User-Agent", ""))

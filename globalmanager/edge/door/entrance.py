@@ -1,8 +1,7 @@
 """Takes an accepted TCP connection through the lobby and TLS, before the connection speaks HTTP.
 
-The server makes one Entrance for each accepted connection. The connection has a place in the lobby
-from the start. So a peer that sends nothing, or stops in the TLS handshake, occupies one place. A
-rate limits TLS handshakes like admissions, because each handshake costs milliseconds of a core.
+The connection has a place in the lobby from the start, also when the peer sends nothing or stops in
+the TLS handshake. A rate limits TLS handshakes like admissions: each costs milliseconds of a core.
 """
 
 import asyncio
@@ -28,9 +27,8 @@ class TlsGate:
     """Performs the TLS handshakes of one server.
 
     Args:
-        bucket: rate of all handshakes. The gate closes a connection that would wait too long
-        buckets: rate of the handshakes from one address
-        turnstile: bounds the handshakes that begin at the same moment
+        bucket, buckets: rates of all handshakes, and of those from one address. The gate closes a
+            connection that would wait too long
         open_s: longest time of a handshake in seconds, including the wait for the rate
         failures: counts the connections whose TLS handshake failed
     """
@@ -99,9 +97,7 @@ class TlsGate:
             raise
 
     async def _hand_over(self, tcp: socket.socket, connection: EdgeConnection) -> None:
-        """Let the event loop perform the TLS handshake and run `connection`. The loop closes `tcp`
-        in every case.
-        """
+        """Let the event loop perform the handshake and run `connection`. It closes `tcp`."""
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: connection,
             tcp,
@@ -122,12 +118,10 @@ class Entrance(asyncio.Protocol):
     """The asyncio protocol of a TCP connection until TLS begins.
 
     Args:
-        connection: the WebSocket connection that takes over, after TLS if there is a gate
-        gate: performs the TLS handshake; None: plain ws
+        connection: takes over, after TLS if there is a gate
         arrivals: rate of the connections from one address. A connection beyond this rate ends at
             once, because also the refusal of a request costs the process time
-        refusals: counts the connections for which the lobby has no room, or of whose address too
-            many came
+        refusals: counts the connections for which there is no room, or no rate
     """
 
     def __init__(
@@ -160,8 +154,7 @@ class Entrance(asyncio.Protocol):
             transport.set_protocol(self._connection)
             self._connection.connection_made(transport)
             return
-        # The gate continues with a copy of the socket, and this transport ends. No byte was read
-        # yet.
+        # The gate goes on with a copy of the socket, of which no byte was read. This one ends.
         try:
             tcp = duplicate(transport)
         except OSError as error:  # the process has no free file descriptor
@@ -181,8 +174,6 @@ class Entrance(asyncio.Protocol):
 
 
 def duplicate(transport: asyncio.Transport) -> socket.socket:
-    """A second socket of the same TCP connection. It stays open when the transport closes the first
-    socket. Raises: OSError
-    """
+    """A second socket of the TCP connection, which the transport leaves open. Raises: OSError"""
     own = transport.get_extra_info("socket")
     return socket.fromfd(own.fileno(), own.family, own.type)

@@ -1,8 +1,7 @@
 """The WebSocket server for LocalControllers: admits connections, and closes them when it stops.
 
-Built and run by app. The server answers handshakes (health, admission, identity) and passes each
-authenticated connection to Sessions. The server never reads a frame. The server runs the reviews of
-the credentials of live sessions.
+It answers handshakes (health, admission, identity), passes authenticated connections to Sessions or
+Relays, and reviews the credentials of live ones. It never reads a frame.
 """
 
 import asyncio
@@ -79,10 +78,6 @@ class EdgeServer:
     """Listens on one address from `start` to `stop`.
 
     Args:
-        sessions: serves the authenticated connections of sessions
-        relays: serves the authenticated connections of relays
-        authenticator: finds the node of a connection
-        replica: says what this replica can do
         tls: None when a proxy in front of the GlobalManager terminates TLS
         review_s: seconds between two reviews of a live session's credential
     """
@@ -123,7 +118,7 @@ class EdgeServer:
         if tls is not None:
             metrics.certificate_expiry.labels("edge port").set_function(tls.expires_at)
             metrics.certificate_expiry.labels("nodes").set_function(self._reviews.first_expiry)
-        self._lobby = Lobby(
+        self.lobby = Lobby(
             total=limits.unauthenticated, per_address=limits.unauthenticated_per_address
         )
         self._server: Server | None = None
@@ -131,18 +126,11 @@ class EdgeServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port on which the server listens. For port 0 this is the port that the
-        system chose.
-        """
+        """The host and port on which the server listens; for port 0 that of the system's choice."""
         if self._server is None:
             return self._host, self._port
         name = self._server.sockets[0].getsockname()
         return str(name[0]), int(name[1])
-
-    @property
-    def unauthenticated(self) -> int:
-        """Number of connections that are not authenticated yet."""
-        return len(self._lobby)
 
     async def start(self) -> None:
         """Begin to listen. Raises: OSError when the process cannot listen on the address"""
@@ -173,9 +161,7 @@ class EdgeServer:
         log.info("listening for LocalControllers", address="{}:{}".format(*self.address))
 
     async def stop(self) -> None:
-        """Close all sessions with GOING_AWAY. Abort the connection of a peer that does not
-        answer.
-        """
+        """Close all sessions with GOING_AWAY. Abort the connection of a peer without an answer."""
         if self._server is None:
             return
         if self._reviewing is not None:
@@ -206,9 +192,7 @@ class EdgeServer:
 
     @property
     def _phase_s(self) -> float:
-        """Longest time in seconds of the TLS handshake, and of the HTTP request. Together:
-        `open_s`.
-        """
+        """Longest time in seconds of TLS, and of the HTTP request; together `open_s`."""
         return self._limits.open_s if self._gate is None else self._limits.open_s / 2
 
     def _new_bucket(self, *, max_wait_s: float) -> TokenBucket:
@@ -241,7 +225,7 @@ class EdgeServer:
         connection = EdgeConnection(*args, everyone=self._connections, **kwargs)
         return Entrance(
             connection,
-            lobby=self._lobby,
+            lobby=self.lobby,
             gate=self._gate,
             arrivals=self._arrivals,
             refusals=self._refusals,
@@ -271,10 +255,8 @@ class EdgeServer:
     async def _process_request(
         self, websocket: ServerConnection, request: Request
     ) -> Response | None:
-        """Answer one HTTP request.
-
-        Returns: the response to a health check or a refused request. None: websockets answers with
-            101 and the session begins
+        """The response to a health check or a refused request. None: websockets answers with 101
+        and the session begins.
         """
         connection = cast(EdgeConnection, websocket)
         if request.path == HEALTH_PATH:

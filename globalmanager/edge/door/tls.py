@@ -1,9 +1,5 @@
-"""TLS of the edge port. An administrator may replace the certificate files while sessions go on.
-
-DoorConfiguration builds ServerTls. The server uses it for each new connection. Each TLS handshake
-first checks whether the files have changed, and reads changed files again. When the new files
-cannot be used, ServerTls logs the problem and keeps the old certificates in use. `peer_certificate`
-returns the client certificate of a connection.
+"""TLS of the edge port. An administrator may replace the certificate files while sessions go on:
+each TLS handshake reads changed files. While these cannot be used, the old ones stay in use.
 
 OpenSSL does not verify a resumed TLS session again, although its CA may have been removed from the
 bundle. So the server issues no session tickets. A session that was resumed by its id (TLS 1.2)
@@ -20,7 +16,7 @@ import msgspec
 
 from common.logs import get_logger
 from edgeai.errors import SettingsError
-from globalmanager.edge.identity.files import CredentialStamp, stamp
+from globalmanager.edge.identity.files import Stamp, stamp
 from globalmanager.edge.identity.handshake import PeerCertificate
 
 log = get_logger(__name__)
@@ -53,16 +49,12 @@ class ServerTls:
         self._use(server_context(files))
 
     def context(self) -> ssl.SSLContext:
-        """The SSL context for one handshake. All handshakes share the context until the files
-        change.
-        """
+        """The SSL context for a handshake. All share it until the files change."""
         self._reload_if_changed()
         return self._context
 
     def expires_at(self) -> float:
-        """When the server's certificate, or one of its intermediate certificates, ends first. Unix
-        seconds.
-        """
+        """When the first of the server's and its intermediate certificates ends, Unix seconds."""
         self._reload_if_changed()
         return self._expires_at
 
@@ -76,7 +68,7 @@ class ServerTls:
         self._anchors = anchors_of(context)
         self._expires_at = _first_end(self._files.certificate)
 
-    def _file_stamps(self) -> list[CredentialStamp | None]:
+    def _file_stamps(self) -> list[Stamp | None]:
         return [stamp(path) for path in self._files.paths()]
 
     def _reload_if_changed(self) -> None:

@@ -1,8 +1,7 @@
 """Identity by mutual TLS: the node's name is in the client certificate.
 
-TLS verified the client certificate when the connection began. This module reads the node's name
-from the certificate. At the handshake and while the session lives, this module checks that the
-certificate has not expired and that the server still trusts its CA.
+TLS verified the client certificate when the connection began. At the handshake and while the
+session lives, it must not have expired, and the server must still trust its CA.
 
 The subject's CN `system:node:<name>` has the node's name. Kubernetes and KubeEdge issue such
 certificates. In a certificate without such a CN, the only DNS name of the subjectAltName is the
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.edge.identity.handshake import (
+    Authenticator,
     Handshake,
     PeerCertificate,
     Unauthenticated,
@@ -28,7 +28,7 @@ class TrustAnchors(Protocol):
         """Whether the bundle now has the CA certificate with this SHA-256."""
 
 
-class CertificateAuthenticator:
+class CertificateAuthenticator(Authenticator):
     """Finds the node of a connection by its client certificate."""
 
     def __init__(self, anchors: TrustAnchors, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -45,9 +45,6 @@ class CertificateAuthenticator:
         node = node_of(certificate)
         check_claim(handshake, node)
         return node
-
-    async def review(self, handshake: Handshake) -> NodeName:
-        return await self.authenticate(handshake)
 
 
 def node_of(certificate: PeerCertificate) -> NodeName:

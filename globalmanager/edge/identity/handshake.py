@@ -1,9 +1,8 @@
 """The handshake of a connection, and the interface of the Authenticators that find its node.
 
-The server calls an Authenticator before it reads any frame of a connection. reviews calls the same
-Authenticator again while the session lives. The node's name comes from the credential alone. A
-header may repeat the name, but never decides the name. There are three Authenticators: node_tokens
-(each node has a secret), service_accounts (a pod's projected token) and certificates (mutual TLS).
+The node's name comes from the credential alone. A header may repeat the name, but never decides it.
+There are three Authenticators: node_tokens (each node has a secret), service_accounts (a pod's
+projected token) and certificates (mutual TLS).
 """
 
 from typing import Final, Protocol
@@ -62,10 +61,8 @@ class Authenticator(Protocol):
         """
 
     async def review(self, handshake: Handshake) -> NodeName:
-        """Check the credential of a live session again, without remembered answers.
-
-        Returns and raises: as `authenticate`
-        """
+        """As `authenticate`, for a live session, without remembered answers."""
+        return await self.authenticate(handshake)
 
 
 def bearer_token(authorization: str) -> str:

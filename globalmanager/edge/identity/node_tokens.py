@@ -4,7 +4,6 @@ For the local cluster, and for sites with neither ServiceAccount tokens at the e
 """
 
 import hashlib
-import hmac
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from edgeai.errors import SettingsError
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.edge.identity.files import stamp
 from globalmanager.edge.identity.handshake import (
+    Authenticator,
     Handshake,
     Unauthenticated,
     bearer_token,
@@ -24,17 +24,15 @@ from globalmanager.edge.identity.handshake import (
 log = get_logger(__name__)
 
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
-_NO_DIGEST: Final = "0" * 64  # the digest to compare with an unknown token
 
 
-class TokenAuthenticator:
+class TokenAuthenticator(Authenticator):
     """Finds the node of a connection by the bearer token.
 
     The token file has lines `<node> <sha256 hex of the token>`. Blank lines and lines that begin
     with "#" are ignored. A node may have several lines, so that an administrator can replace its
-    token without a gap. Each handshake checks whether the file has changed, and reads a changed
-    file again. When the new file cannot be used, the log has the problem and the earlier tokens
-    stay valid.
+    token without a gap. A changed file is read at the next handshake. When it cannot be used, the
+    log has the problem and the earlier tokens stay valid.
 
     Raises: SettingsError when the file cannot be used at the start
     """
@@ -46,18 +44,12 @@ class TokenAuthenticator:
 
     async def authenticate(self, handshake: Handshake) -> NodeName:
         self._reload_if_changed()
-        digest = sha256_hex(bearer_token(handshake.authorization))
-        node = self._nodes.get(digest)
-        # The keys are digests, so the time of the look-up reveals nothing about a token. The
-        # comparison makes the check of an unknown token as slow as the check of a known token.
-        expected = digest if node is not None else _NO_DIGEST
-        if not hmac.compare_digest(expected, digest) or node is None:
+        # The keys are digests, so the time of the look-up reveals nothing about a token.
+        node = self._nodes.get(sha256_hex(bearer_token(handshake.authorization)))
+        if node is None:
             raise Unauthenticated("unknown token")
         check_claim(handshake, node)
         return node
-
-    async def review(self, handshake: Handshake) -> NodeName:
-        return await self.authenticate(handshake)
 
     def _reload_if_changed(self) -> None:
         now = stamp(self._path)
@@ -113,8 +105,8 @@ def _parse_line(path: Path, number: int, text: str) -> tuple[NodeName, str]:
 
 
 def sha256_hex(token: str) -> str:
-    # websockets decodes non-ASCII bytes of a header as surrogates. A plain encode() raises an error
-    # for surrogates. With surrogateescape such a token gets a digest that equals no stored digest.
+    # websockets decodes non-ASCII bytes of a header as surrogates, which a plain encode() refuses.
+    # Such a token gets a digest that equals no stored digest.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 

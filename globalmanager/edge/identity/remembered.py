@@ -1,7 +1,6 @@
 """Answers of the Kubernetes API about credentials and rights, each remembered for a short time.
 
-A key is a hash, so memory holds no token. Callers that ask the same question at the same moment
-share one answer.
+A key is a hash, so memory holds no token. Callers that ask the same at one moment share an answer.
 """
 
 import asyncio
@@ -22,10 +21,7 @@ class Answer(NamedTuple, Generic[T]):
 
 
 class Remembered(Generic[T]):
-    """
-    Args:
-        size: largest number of remembered answers; the oldest answer is forgotten first
-    """
+    """Args: size: largest number of remembered answers; the oldest is forgotten first"""
 
     def __init__(self, size: int, clock: Clock) -> None:
         self._clock = clock

@@ -1,8 +1,7 @@
 """Reviews the credentials of live sessions at regular intervals.
 
-The server runs the reviews. A session ends when its credential is no longer good (token revoked or
-expired, pod gone, certificate expired, CA removed). A review without an answer, for example during
-an outage of the Kubernetes API, ends no session.
+A session ends when its credential is no longer good (token revoked or expired, pod gone,
+certificate expired, CA removed). A review without an answer of the Kubernetes API ends no session.
 """
 
 import asyncio
@@ -32,17 +31,12 @@ class Admitted(msgspec.Struct, frozen=True, eq=False):
 
     node: NodeName
     handshake: Handshake
-    """The handshake has the credential of the session."""
     revoke: Callable[[], None]
     """Ends the session because its credential is no longer good."""
 
 
 class Reviews:
-    """Reviews every live session again and again.
-
-    Args: interval_s: seconds between two reviews of one session; longer when `authenticator` is
-        slow
-    """
+    """Args: interval_s: between two reviews of a session; longer when `authenticator` is slow"""
 
     def __init__(
         self, authenticator: Authenticator, *, interval_s: float, metrics: EdgeMetrics
@@ -50,8 +44,7 @@ class Reviews:
         self._authenticator = authenticator
         self._reviews = metrics.reviews
         self._interval_s = interval_s
-        # Session -> time of its next review. The interval is the same for all sessions, so the
-        # entries are ordered by time.
+        # session -> time of its next review, in order of time, as all have the same interval
         self._due: OrderedDict[Admitted, float] = OrderedDict()
         self._unavailable = False  # the last review had no answer, and the log says so
 
@@ -59,9 +52,7 @@ class Reviews:
         return len(self._due)
 
     def first_expiry(self) -> float:
-        """When the first client certificate of a live session ends, Unix seconds; infinite when
-        none has one.
-        """
+        """When the first client certificate of a session ends, Unix seconds; infinite: never."""
         peers = (session.handshake.certificate for session in self._due)
         return min((peer.expires_at for peer in peers if peer), default=math.inf)
 
@@ -125,9 +116,7 @@ class Reviews:
             session.revoke()
 
     def _note_unavailable(self, problem: str) -> None:
-        """Count a review without an answer. The log has one line for one outage, not one for each
-        session.
-        """
+        """Count a review without an answer. The log has one line for an outage of all sessions."""
         self._reviews.labels("unavailable").inc()
         if not self._unavailable:
             log.warning("credentials of live sessions cannot be reviewed now", problem=problem)

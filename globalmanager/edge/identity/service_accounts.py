@@ -1,9 +1,7 @@
 """Identity by a pod's projected ServiceAccount token: a TokenReview names the node of the pod.
 
-This module sends no request itself. It asks the Kubernetes API through the protocol Cluster. It
-remembers a verdict for a short time under the hash of the token. The rate `ReviewLimits.per_s`
-limits the questions about unknown tokens, so a flood of tokens cannot use up the request rate of
-the Kubernetes API.
+A verdict is remembered for a short time under the hash of the token. The questions about unknown
+tokens have a rate, so a flood of tokens cannot use up the request rate of the Kubernetes API.
 """
 
 import asyncio
@@ -38,10 +36,7 @@ Object = Mapping[str, Any]
 
 
 class Cluster(Protocol):
-    """The question to the Kubernetes API. globalmanager.tokenreviews implements it.
-
-    Every failure is Unavailable. So only an answer of the API can refuse a node.
-    """
+    """The question to the Kubernetes API. Only its answer can refuse a node."""
 
     async def review_token(self, token: str, audience: str) -> Object:
         """The `status` of the TokenReview for this token. Raises: Unavailable"""
@@ -66,17 +61,13 @@ class ReviewLimits(msgspec.Struct, frozen=True, kw_only=True):
     reviews_per_s: float = 20.0
     """Reviews of the tokens of live sessions per second."""
     answer_s: float = 4.0
-    """Longest time in seconds for the cluster's answer. It is shorter than the time for a
-    handshake."""
+    """Longest time for the cluster's answer, in seconds, shorter than that for a handshake."""
     good_s: float = 60.0
-    """Seconds for which the authenticator remembers a good token."""
+    """Seconds for which a good token is remembered."""
     bad_s: float = 5.0
-    """Seconds for which the authenticator remembers a bad token. A LocalController waits longer
-    than this before it connects with a new token."""
+    """The same of a bad token. A LocalController waits longer before it comes with a new one."""
     away_s: float = 1.0
-    """Seconds for which the authenticator remembers that the cluster gave no answer about a
-    token.
-    """
+    """The same of a token about which the cluster gave no answer."""
     max_tokens: int = 20_000
     """Largest number of remembered tokens."""
 
@@ -114,34 +105,28 @@ class ServiceAccountAuthenticator:
         )
 
     async def authenticate(self, handshake: Handshake) -> NodeName:
+        """Raises: Overloaded also when there are too many unknown tokens"""
         token = self._plausible_token(handshake)
-        digest = hashlib.sha256(token.encode()).digest()
-        return _node_of_verdict(await self._verdict_on(digest, token), handshake)
+
+        async def ask() -> Answer[Verdict]:
+            self._new_tokens.reserve(self._clock.elapsed())
+            return self._kept(await self._ask(token))
+
+        verdict = await self._verdicts.answer(_digest_of(token), ask)
+        return _node_of_verdict(verdict, handshake)
 
     async def review(self, handshake: Handshake) -> NodeName:
         token = self._plausible_token(handshake)
         await self._live_sessions.acquire()
         verdict = await self._ask(token)
         if not isinstance(verdict, Unavailable):
-            self._verdicts.put(hashlib.sha256(token.encode()).digest(), self._kept(verdict))
+            self._verdicts.put(_digest_of(token), self._kept(verdict))
         return _node_of_verdict(verdict, handshake)
 
     def _plausible_token(self, handshake: Handshake) -> str:
         token = bearer_token(handshake.authorization)
         check_shape(token, self._account)
         return token
-
-    async def _verdict_on(self, digest: bytes, token: str) -> Verdict:
-        """Whether the token is good: the answer in memory, or else a new answer from the cluster.
-
-        Raises: Overloaded when there are too many unknown tokens
-        """
-
-        async def ask() -> Answer[Verdict]:
-            self._new_tokens.reserve(self._clock.elapsed())
-            return self._kept(await self._ask(token))
-
-        return await self._verdicts.answer(digest, ask)
 
     def _kept(self, verdict: Verdict) -> Answer[Verdict]:
         limits = self._limits
@@ -163,11 +148,14 @@ class ServiceAccountAuthenticator:
             )
 
 
+def _digest_of(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
 def _node_of_verdict(verdict: Verdict, handshake: Handshake) -> NodeName:
     """The node of a remembered verdict. Raises: Unauthenticated, Unavailable"""
     if isinstance(verdict, Unauthenticated):
-        # Each handshake needs a new exception, because one shared exception would collect all
-        # tracebacks.
+        # a new exception, because a shared one would collect all tracebacks
         raise Unauthenticated(verdict.reason)
     if isinstance(verdict, Unavailable):
         raise Unavailable(str(verdict))
@@ -205,19 +193,14 @@ def node_of_review(status: Object, token: str, account: ServiceAccount) -> NodeN
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """Unverified claims of a token. Claims may be a reason to refuse a token, but never to accept
-    one.
-    """
+    """Unverified claims of a token: perhaps a reason to refuse it, but never to accept it."""
 
     aud: str | list[str] = ""
     sub: str = ""
 
 
 def check_shape(token: str, account: ServiceAccount) -> None:
-    """Check the form and the claims of a token. A bad token then needs no question to the cluster.
-
-    Raises: Unauthenticated when the cluster would certainly refuse the token
-    """
+    """Raises: Unauthenticated when the cluster would certainly refuse the token, for its form"""
     if len(token) > MAX_TOKEN_CHARS or not _JWT.fullmatch(token):
         raise Unauthenticated("the token is no JSON web token of a ServiceAccount")
     claims = _claims(token.split(".")[1])

@@ -22,25 +22,20 @@ log = get_logger(__name__)
 MAX_BODY_BYTES: Final = wire.MAX_MESSAGE_BYTES - 64 * 1024
 
 Subscriber = Callable[[NodeName, TaskKey, Desired | None], None]
-"""Called with (node, task, desired body and version). None means that the node must not hold the
-task."""
+"""Called with (node, task, desired body and version); None: the node must not hold the task."""
 
 _NO_TASKS: Final[Mapping[TaskKey, Desired]] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
-    """A task that a node must hold, the version of its assignment, the generation of its job, the
-    task's workers that may
-    report from the node, those of them that belong to another node now, and what they may reach
-    through the relay.
-    """
+    """A task that a node must hold. Version and generation are those of its assignment."""
 
     key: TaskKey
     version: int
     generation: int
-    workers: frozenset[WorkerName]
-    former: frozenset[WorkerName] = frozenset()
-    targets: frozenset[ServicePort] = frozenset()
+    workers: frozenset[WorkerName]  # that may report from the node
+    former: frozenset[WorkerName] = frozenset()  # those of them that belong to another node now
+    targets: frozenset[ServicePort] = frozenset()  # what they may reach through the relay
 
 
 class _Waiting(NamedTuple):
@@ -66,7 +61,7 @@ class DesiredSets:
     @property
     def left_out(self) -> int:
         """Number of pairs of node and task that wait, because the node has too many tasks."""
-        return self._quota.left_out
+        return len(self._queue)
 
     @property
     def nodes(self) -> Collection[NodeName]:
@@ -77,15 +72,11 @@ class DesiredSets:
         self._subscribers.append(subscriber)
 
     def subscribe_left_out(self, subscriber: Callable[[NodeName, TaskKey], None]) -> None:
-        """Call `subscriber` for each task that its node does not get, because the node has too many
-        tasks.
-        """
+        """Call `subscriber` for each task that a node does not get, as it has too many."""
         self._left_out_subscribers.append(subscriber)
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
-        """Replace all assignments of the task `key`. A node that is not in `by_node` must not hold
-        the task.
-        """
+        """Replace all assignments of the task `key`: no other node must hold the task."""
         # Assignments that share a body share its encoding.
         encoded: dict[int, Desired | None] = {}
         desired: dict[NodeName, Desired] = {}
@@ -191,10 +182,8 @@ def _binding(assignment: Assignment) -> Binding:
 
 
 def encode(assignment: Assignment) -> Desired | None:
-    """The assignment with its encoded body. None when the body is too large for a message.
-
-    In that case the node still holds all its other tasks, because one bad task must not end the
-    session.
+    """The assignment with its encoded body. None when the body is too large for a message: the node
+    still holds its other tasks, because one bad task must not end the session.
     """
     body = wire.pack(assignment.body)
     if len(body) > MAX_BODY_BYTES:

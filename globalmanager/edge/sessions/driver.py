@@ -1,9 +1,7 @@
 """Runs one session with a node: connects the Sans-I/O CloudSession to a WebSocket and a clock.
 
-Sessions makes one SessionDriver for each authenticated connection. `run` lasts as long as the
-connection. Sessions also decides what happens after a Hello and a report. Every send has a
-deadline. After the deadline the driver aborts the connection, because neither keepalive nor close()
-ends a connection whose peer does not read and whose send buffer is full.
+Every send has a deadline. After it the driver aborts the connection, because neither keepalive nor
+close() ends a connection whose peer does not read and whose send buffer is full.
 """
 
 import asyncio
@@ -67,13 +65,6 @@ class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Frames that are read at once after a pause. A Hello of the largest size costs 256."""
 
 
-def frame_rate(timing: DriverTiming) -> TokenBucket:
-    """The rate of the frames of one node."""
-    return TokenBucket(
-        qps=timing.frames_per_s, burst=timing.frames_burst, max_wait_s=math.inf, part="session"
-    )
-
-
 class SessionOwner(Protocol):
     def on_hello(self, session: "SessionDriver") -> None:
         """The Hello of the session has arrived: call its `welcome` or `close`."""
@@ -86,8 +77,7 @@ class SessionDriver:
     """The session of one node over one connection. The driver is the inbox's Sender.
 
     Args:
-        owner: called within `run`
-        frames: the rate of the node's frames. All sessions of the node share the bucket
+        frames: the rate of the node's frames, which all sessions of the node share
         release: of the LocalController, as it tells
         certificate_end: as in Claim
     """
@@ -123,8 +113,7 @@ class SessionDriver:
         self._loop = asyncio.get_running_loop()
         self._session = CloudSession(now=self._loop.time(), timing=timing.session)
         self._slot_s = timing.session.beat_s * _SLOT
-        # Task whose last change the node has not acknowledged -> the change, and the time of the
-        # change.
+        # task whose last change the node has not acknowledged -> the change, and its time
         self._unacknowledged: dict[TaskKey, tuple[Desired | None, float]] = {}
         self._wake = Flag(is_set=True)  # set: the writer has something to do
         self._is_writing = True  # the writer has messages that it has not sent yet
@@ -151,7 +140,7 @@ class SessionDriver:
 
     @property
     def unacknowledged_since(self) -> float:
-        """When the oldest change that the node has not acknowledged was made, in the time of the
+        """When the oldest change was made that the node has not acknowledged, by the clock of the
         event loop; infinite when there is none.
         """
         return min((since for _task, since in self._unacknowledged.values()), default=math.inf)
@@ -181,18 +170,13 @@ class SessionDriver:
         self._set_timer()
 
     def desire(self, key: TaskKey, task: Desired | None) -> None:
-        """Change one task of the node's desired set. None means that the node must not hold the
-        task.
-        """
+        """Change one task of the node's desired set; None: the node must not hold the task."""
         self._note_change(key, task)
         self._session.desire(key, task)
         self._wake.set()
 
     def acknowledge(self, seq: int, *, refusal: str = "") -> None:
-        """Acknowledge the report with this number.
-
-        Args: refusal: the reason why the inbox refused the report
-        """
+        """Acknowledge a report. Args: refusal: why the inbox refused it"""
         if not self.is_live:
             return
         self._session.acknowledge(seq, refusal=refusal)
@@ -371,9 +355,7 @@ class SessionDriver:
         return self.is_live
 
     def _may_send_at_once(self, messages: Sequence[bytes] = ()) -> bool:
-        """Whether the network takes these messages without a wait. Large messages have a deadline
-        each.
-        """
+        """Whether the network takes these messages at once. Large ones have a deadline each."""
         websocket = self._websocket
         is_idle = websocket.state is OPEN and not websocket.transport.get_write_buffer_size()
         return self.is_live and is_idle and sum(map(len, messages)) <= FRAME_BYTES
@@ -431,9 +413,7 @@ class SessionDriver:
 
     @property
     def ended_as(self) -> tuple[int, str]:
-        """The code and the reason with which the session was closed. The code is 0 while the
-        session lives.
-        """
+        """The code and the reason of the close of the session; 0 while it lives."""
         closed = self._session.closed
         return (0, "") if closed is None else (closed.code, closed.reason)
 

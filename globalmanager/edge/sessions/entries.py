@@ -1,6 +1,4 @@
-"""What waits in the inbox: the newest report of a worker, who gets its acknowledgement, and the
-mailbox of a job.
-"""
+"""What waits in the inbox: reports of workers, their receipts, and the mailbox of a job."""
 
 import asyncio
 import enum
@@ -16,10 +14,7 @@ from globalmanager.contract import WorkerReport
 
 
 class Sender(Protocol):
-    """The session that a report came from. SessionDriver implements this interface.
-
-    The interface is a protocol, so the inbox does not depend on sockets.
-    """
+    """The session that a report came from. The inbox does not depend on sockets."""
 
     @property
     def node(self) -> NodeName: ...
@@ -46,8 +41,8 @@ class Sender(Protocol):
 
 
 class ReportKey(NamedTuple):
-    """Identifies a worker of a task on one node. A newer report with the same key replaces an older
-    report. A worker that moves may run on two nodes for a while.
+    """A worker on one node, as one that moves may run on two for a while. A newer report with the
+    same key replaces an older one.
     """
 
     uid: Uid
@@ -63,8 +58,8 @@ class Receipt(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The newest report of a worker, and the receipts of this report and of the older reports that
-    it replaced. Receipts of sessions that have ended may be missing.
+    """The newest report of a worker, and the receipts of it and of the reports that it replaced,
+    but for those of sessions that have ended.
     """
 
     task: TaskKey

@@ -1,7 +1,5 @@
-"""A flag that one task waits for.
-
-SessionDriver has three flags for each session. asyncio.Event keeps a queue of waiting tasks, and
-the empty queue takes 760 bytes. With thousands of sessions the queues take megabytes.
+"""A flag that one task waits for. A session has three of them, and thousands of sessions would need
+megabytes for the empty queues of waiting tasks in asyncio.Event, 760 bytes each.
 """
 
 import asyncio

@@ -67,18 +67,16 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """This report could not be written now, although others could. The next attempt begins at the
-    earliest after `after_s` seconds.
-    """
+    """This report could not be written now, although others could."""
 
     reason: str
     after_s: float = 0.0
+    """The least time until the next attempt."""
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Only a new session of the node can show whether the report still holds. The report is dropped
-    without an acknowledgement, and its sessions end. A node that still has the report sends it
-    again.
+    """Only a new session of the node can show whether the report still holds, so it is dropped
+    without an acknowledgement, and its sessions end. A node that still has it sends it again.
     """
 
     reason: str
@@ -110,8 +108,7 @@ class ReportWriter(Protocol):
 
 class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     reports_per_node: int = 2 * WINDOW
-    """Largest number of unacknowledged reports of one node. A node that respects the window never
-    reaches this number."""
+    """Most unacknowledged reports of a node. One that respects the window never reaches this."""
     total_bytes: int = 64 * 1024 * 1024
     """Largest total size of all waiting reports, in encoded bytes."""
     writers: int = 64
@@ -133,19 +130,15 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     after at most 0.3 s (GAP_S of its session), waits for this time, and has the rest for the
     way to the API server and to a watch."""
     writes_per_s: float = 100.0
-    """Writes per second about all jobs together, up to which the pauses are shorter. The workers of
-    one write count as so many writes."""
+    """Writes per second about all jobs together, up to which the pauses are shorter. Each worker of
+    a write counts."""
     warn_every_s: float = 10.0
     """Seconds. One node's reports for foreign workers cause at most one log line in this time."""
 
 
 class Inbox:
-    """Holds waiting reports, with limits on reports per node and on bytes.
-
-    All calls come from the event loop's thread.
-
-    Args:
-        desired: knows which workers are bound to which node
+    """Holds waiting reports, with limits on reports per node and on bytes. All calls come from the
+    event loop's thread.
     """
 
     def __init__(
@@ -169,36 +162,28 @@ class Inbox:
         self._ready: asyncio.PriorityQueue[tuple[Lane, int, Mailbox]] = asyncio.PriorityQueue()
         self._turns = itertools.count()
         self._reports_of: Counter[NodeName] = Counter()
-        self._reports = 0  # the sum of the counts in _reports_of
+        self.depth = 0
+        """Number of reports that are not acknowledged yet: the sum of the counts in _reports_of."""
         self._size_bytes = 0
         self._paused: dict[Sender, None] = {}  # senders that wait for room, the longest wait first
         self._warned_at: dict[NodeName, float] = {}
-        metrics.inbox_reports.set_function(lambda: self._reports)
+        metrics.inbox_reports.set_function(lambda: self.depth)
         metrics.inbox_bytes.set_function(lambda: self._size_bytes)
         metrics.inbox_oldest_s.set_function(self._oldest_s)
-
-    @property
-    def depth(self) -> int:
-        """Number of reports that are not acknowledged yet."""
-        return self._reports
 
     def _oldest_s(self) -> float:
         since = [entry.since for mailbox in self._mailboxes.values() for entry in mailbox.entries()]
         return self._clock.elapsed() - min(since) if since else 0.0
 
     async def run(self) -> None:
-        """Write reports until this task is cancelled. Then the waiting reports stay unacknowledged,
-        so the nodes send them again.
-        """
+        """Write reports until this task is cancelled. The nodes send again what waits then."""
         async with TaskGroup() as writers:
             for number in range(self._limits.writers):
                 writers.create_task(self._write(), name=f"inbox writer {number}")
 
     def offer(self, sender: Sender, report: wire.Report) -> bool:
-        """Take a report in, or refuse the report.
-
-        Returns: False when there is no room for another report. The caller must not read more
-            reports from this sender until `resume` is called
+        """Take a report in, or refuse it. Returns: False when there is no room for another one: no
+        more may be read from this sender until its `resume`
         """
         key = ReportKey(report.uid, report.worker, sender.node)
         binding = self._bound(key)
@@ -221,16 +206,8 @@ class Inbox:
             group=group_of(binding.key),
             replaces=sender.replaces,
         )
-        self._put(
-            key,
-            Entry(
-                binding.key,
-                worker_report,
-                len(report.body),
-                (Receipt(sender, report.seq),),
-                since=self._clock.elapsed(),
-            ),
-        )
+        receipts, now = (Receipt(sender, report.seq),), self._clock.elapsed()
+        self._put(key, Entry(binding.key, worker_report, len(report.body), receipts, now))
         return self._has_capacity(sender)
 
     def ledgers_of(self, node: NodeName, uids: Iterable[Uid]) -> frozenset[str]:
@@ -243,15 +220,11 @@ class Inbox:
         )
 
     def drop(self, sender: Sender) -> None:
-        """Note that the session is over. The session's reports still take effect, but get no
-        acknowledgement.
-        """
+        """Note that the session is over. Its reports take effect without an acknowledgement."""
         self._paused.pop(sender, None)
 
     def _bound(self, key: ReportKey) -> Binding | None:
-        """The binding of the worker to its node; None when the node may not report for the
-        worker.
-        """
+        """The binding of the worker to its node; None when the node may not report for it."""
         binding = self._desired.binding_of(key.node, key.uid)
         return binding if binding is not None and key.worker in binding.workers else None
 
@@ -291,13 +264,11 @@ class Inbox:
             self._reports_of[receipt.sender.node] += sign
             if not self._reports_of[receipt.sender.node]:
                 del self._reports_of[receipt.sender.node]
-        self._reports += sign * len(entry.receipts)
+        self.depth += sign * len(entry.receipts)
         self._size_bytes += sign * entry.size_bytes
 
     def _schedule(self, mailbox: Mailbox) -> None:
-        """Queue the mailbox now, or when its pause and its backoff are over. A mailbox whose writer
-        is at work is scheduled when the writer has finished.
-        """
+        """Queue the mailbox, when its pause and its backoff are over and no writer works on it."""
         if mailbox.active:
             return
         if mailbox.due_s() > loop_time():

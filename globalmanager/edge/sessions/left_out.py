@@ -21,10 +21,7 @@ EVENTS_BURST: Final = 20
 
 
 class LeftOutTasks:
-    """Records an Event for each task that a node has no room for.
-
-    Args: recorder: records Events about job resources
-    """
+    """Records an Event for each task that a node has no room for."""
 
     def __init__(self, *, jobs: Jobs, recorder: Recorder, limits: NodeLimits) -> None:
         self._jobs = jobs

@@ -23,11 +23,10 @@ class NodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 8 * 1024 * 1024
     """Of one namespace: keys and bodies."""
     node_tasks: int = 16_000
-    """Of all namespaces. While new tasks replace old ones, a node holds up to twice as many, and
-    they must fit into one Hello (wire.MAX_HELD)."""
+    """Of all namespaces. While new tasks replace old ones, a node holds up to twice as many, which
+    must fit into one Hello (wire.MAX_HELD)."""
     node_bytes: int = 32 * 1024 * 1024
-    """Of all namespaces: keys and bodies. A ledger has room for 48 MiB of tasks by default, its own
-    overhead included."""
+    """Of all namespaces. A ledger has room for 48 MiB of tasks by default, overhead included."""
 
 
 class Part(NamedTuple):
@@ -59,29 +58,17 @@ class NodeQuota:
     def __init__(self, limits: NodeLimits) -> None:
         self._limits = limits
         self._nodes: dict[NodeName, _Node] = {}
-        self._left_out = 0
-
-    @property
-    def left_out(self) -> int:
-        """Number of pairs of node and task that the limits leave out."""
-        return self._left_out
 
     def put(self, node: NodeName, key: TaskKey, size_bytes: int) -> Decision:
         """Add the task, or change its size."""
         if node not in self._nodes:
             self._nodes[node] = _Node(self._limits)
-        tasks = self._nodes[node]
-        before = tasks.left_out
-        decision = tasks.put(key, size_bytes)
-        self._left_out += tasks.left_out - before
-        return decision
+        return self._nodes[node].put(key, size_bytes)
 
     def remove(self, node: NodeName, key: TaskKey) -> Decision:
         """Remove a task that `put` has added."""
         tasks = self._nodes[node]
-        before = tasks.left_out
         decision = tasks.remove(key)
-        self._left_out += tasks.left_out - before
         if not tasks.tenants:
             del self._nodes[node]
         return decision
@@ -95,7 +82,6 @@ class _Node:
         self._part = Part(limits.tasks, limits.bytes)
         self._demand = Part(0, 0)  # by all namespaces together, each within its own limit
         self.tenants: dict[str, _Tenant] = {}
-        self.left_out = 0
 
     def put(self, key: TaskKey, size_bytes: int) -> Decision:
         namespace = namespace_of(key)
@@ -138,9 +124,7 @@ class _Node:
         self._part = part
         decision = Decision([], [])
         for tenant in (origin,) if is_same else self.tenants.values():
-            before = tenant.queue_length
             tenant.settle(part, decision)
-            self.left_out += tenant.queue_length - before
         return decision
 
     def _part_of_each(self) -> Part:
@@ -175,7 +159,6 @@ class _Tenant:
         self.admitted = 0
         self._sizes: dict[TaskKey, int] = {}
         self._admitted_bytes = 0
-        self.queue_length = 0  # tasks without a place, after the last `settle`
 
     def put(self, key: TaskKey, size_bytes: int) -> bool:
         """Returns: whether the task is new and among those that the node gets"""
@@ -216,7 +199,6 @@ class _Tenant:
             self.admitted += 1
             self._admitted_bytes += self._sizes[key]
             decision.admitted.append(key)
-        self.queue_length = len(self.keys) - self.admitted
 
 
 def namespace_of(key: TaskKey) -> str:

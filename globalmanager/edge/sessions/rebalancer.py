@@ -2,8 +2,7 @@
 
 A Service or a list of addresses brings each node to any replica, and a replica that starts later
 has no session. So a replica with more than its share sends some of its nodes to the replica with
-the fewest sessions, by URL where that replica has a URL of its own. Each replica decides alone,
-from the claims that all replicas publish. Core runs one Rebalancer in each replica.
+the fewest sessions, by URL where that replica has one. Each decides alone, from the claims of all.
 """
 
 import asyncio
@@ -43,9 +42,8 @@ def share_of(counts: Sequence[int]) -> int:
 
 
 def surplus_of(own: int, others: Sequence[int], *, is_moving: bool = False) -> int:
-    """The sessions that this replica has above its share, at least 0.
-
-    A few sessions more are no surplus, unless `is_moving`: then nodes are already being moved.
+    """The sessions that this replica has above its share, at least 0. A few are no surplus, unless
+    `is_moving`: then nodes are already being moved.
     """
     share = share_of((own, *others))
     slack = 0 if is_moving else max(MIN_SLACK, SLACK * share)
@@ -59,10 +57,7 @@ class Replicas(Protocol):
 
 
 class Rebalancer:
-    """
-    Args:
-        roster: knows the other live replicas that serve edges
-    """
+    """Args: roster: knows the other live replicas that serve edges"""
 
     def __init__(
         self,
@@ -97,7 +92,9 @@ class Rebalancer:
         """Send away one batch of nodes, if this replica has too many and no batch is under way."""
         now, others = self._clock.elapsed(), self._roster.serving()
         if (names := {replica.name for replica in others}) != self._names:
-            self._begin_anew(names)
+            # What became of nodes that were sent away says nothing about these other replicas.
+            self._names, self._batch, self._not_before = names, FIRST_BATCH, -math.inf
+            self._forget_batch()
         if self._batch_size:
             self._note_arrivals()
             if self._underway and now < self._settled_by:
@@ -113,12 +110,6 @@ class Rebalancer:
             target = min(others, key=attrgetter("sessions"))
             room = share_of((own, *counts)) - target.sessions
             self._send(min(surplus, room, self._batch), target, now)
-
-    def _begin_anew(self, names: set[str]) -> None:
-        """What became of nodes that were sent away says nothing about these other replicas."""
-        self._names = names
-        self._batch, self._not_before = FIRST_BATCH, -math.inf
-        self._forget_batch()
 
     def _note_arrivals(self) -> None:
         own = self._contacts.own_claims

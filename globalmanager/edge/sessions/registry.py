@@ -1,10 +1,8 @@
 """The live sessions of this replica, at most one for each node.
 
-The edge server passes each authenticated connection to `serve`. A new connection of a node replaces
-the older connection. When the connections of a node replace each other again and again, two
-LocalControllers use the node's name, and the node must wait. Each open session is a claim in
-Contacts. A newer claim of another replica closes the session. DesiredSets says what a node must
-hold, reports go to the inbox, and REST reads `snapshot`.
+A new connection of a node replaces the older one. When the connections of a node replace each other
+again and again, two LocalControllers use the node's name, and the node must wait. Each open session
+is a claim in Contacts. A newer claim of another replica closes the session.
 """
 
 import math
@@ -18,13 +16,13 @@ import msgspec
 from common import wire
 from common.clock import SYSTEM_CLOCK, Clock, loop_time
 from common.logs import bind, get_logger
-from common.ratelimit import TokenBucket
+from common.ratelimit import TokenBuckets
 from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.desired_sets import DesiredSets
-from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
+from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, day_of, fingerprint
 from globalmanager.ha.contacts import Contacts, ContactSubscriber
@@ -94,11 +92,8 @@ class DuplicateNodes:
         self._old_ledgers: dict[NodeName, deque[str]] = {}
 
     def note(self, node: NodeName, *, older: str, newer: str) -> bool:
-        """Note that a session with the ledger `newer` has replaced a session with the ledger
-        `older`.
-
-        Returns: True when another session had replaced a session with `newer` before. Then two
-            LocalControllers use the node's name
+        """Note that a session with the ledger `newer` has replaced one with `older`. Returns:
+        whether one with `newer` was replaced before, so that two LocalControllers use the name
         """
         if older == newer:
             return False
@@ -108,12 +103,7 @@ class DuplicateNodes:
 
 
 class Sessions(ContactSubscriber):
-    """The live sessions by node. All calls come from the event loop's thread.
-
-    Args:
-        contacts: gets a claim for each session here, and reports newer claims of other replicas
-        elector: knows the GlobalManager's fencing epoch, for each Welcome
-    """
+    """The live sessions by node. All calls come from the event loop's thread."""
 
     def __init__(
         self,
@@ -140,7 +130,14 @@ class Sessions(ContactSubscriber):
         self._problems: dict[NodeName, str] = {}  # node -> why its last session ended
         self._replacements = Replacements()
         self._duplicates = DuplicateNodes()
-        self._frame_rates: dict[NodeName, TokenBucket] = {}  # the node that came last is at the end
+        # of each node; a bucket outlives its session, so a new session brings no new burst
+        self._frame_rates = TokenBuckets(
+            qps=timing.frames_per_s,
+            burst=timing.frames_burst,
+            max_wait_s=math.inf,
+            part="session",
+            size=REMEMBERED_RATES,
+        )
         self._last_id = 0
         metrics.assignment_oldest_s.set_function(self._assignment_oldest_s)
         desired.subscribe(self._on_desired)
@@ -151,9 +148,7 @@ class Sessions(ContactSubscriber):
         return (self._info(session) for session in self._open.values())
 
     def problem(self, node: NodeName) -> str:
-        """Why the last connection of `node` ended. "" while the node has a session at this
-        replica.
-        """
+        """Why the last connection of `node` ended; "" while it has a session at this replica."""
         return self._problems.get(node, "")
 
     def _assignment_oldest_s(self) -> float:
@@ -166,9 +161,7 @@ class Sessions(ContactSubscriber):
         return len(self._desired.for_node(node))
 
     def must_wait_s(self, node: NodeName) -> int | None:
-        """Seconds for which `node` must not connect, because the node flaps. None when it may
-        connect now.
-        """
+        """Seconds for which `node` must not connect, because it flaps; None when it may."""
         now = loop_time()
         has_session = node in self._open or node in self._opening
         if not has_session or not self._replacements.is_flapping(node, now):
@@ -186,7 +179,7 @@ class Sessions(ContactSubscriber):
             certificate_end=day_of(websocket.certificate_expires_at),
             owner=self,
             timing=self._timing,
-            frames=self._frame_rate_of(node),
+            frames=self._frame_rates.bucket(node, loop_time()),
             metrics=self._metrics,
             traces=self._traces,
         )
@@ -198,25 +191,12 @@ class Sessions(ContactSubscriber):
             finally:
                 self._remove(session)
 
-    def _frame_rate_of(self, node: NodeName) -> TokenBucket:
-        """The rate of the node's frames, which outlives a session: a new session brings no new
-        burst.
-        """
-        rate = self._frame_rates.pop(node, None) or frame_rate(self._timing)
-        self._frame_rates[node] = rate
-        if len(self._frame_rates) > REMEMBERED_RATES:
-            del self._frame_rates[next(iter(self._frame_rates))]
-        return rate
-
     def synced_nodes(self) -> Iterator[NodeName]:
         """The nodes that hold their whole desired set. The oldest session comes first."""
         return (node for node, session in self._open.items() if session.is_live and session.synced)
 
     def move(self, node: NodeName, url: str) -> None:
-        """Send `node` to another replica.
-
-        Args: url: of the replica; "": the node dials the GlobalManager as configured
-        """
+        """Send `node` to the replica at `url`; "": it dials the GlobalManager as configured."""
         self._open[node].close(wire.Close.MOVED, url)
 
     def revoke(self, node: NodeName, websocket: SessionConnection) -> None:
@@ -228,10 +208,12 @@ class Sessions(ContactSubscriber):
     # ---- called by a session ----
 
     def on_hello(self, session: SessionDriver) -> None:
-        # `_opening` has this session and no other, because a replaced session is closed and sends
-        # no Hello.
+        # `_opening` has this session and no other: a replaced one is closed and sends no Hello.
         del self._opening[session.node]
-        self._take_over(self._open.get(session.node), session)
+        older = self._open.get(session.node)
+        if older is not None and older.is_live:
+            self._note_duplicate(session, older=fingerprint(older.ledger_id))
+            self._replace(older, session.node)
         self._claim(session)
         self._open[session.node] = session
         session.opened_at = self._clock.utcnow()
@@ -269,17 +251,8 @@ class Sessions(ContactSubscriber):
 
     # ---- one session for each node ----
 
-    def _take_over(self, older: SessionDriver | None, newer: SessionDriver) -> None:
-        """Replace the node's open session by a session that has sent its Hello."""
-        if older is None or not older.is_live:
-            return
-        self._note_duplicate(newer, older=fingerprint(older.ledger_id))
-        self._replace(older, newer.node)
-
     def _claim(self, session: SessionDriver) -> None:
-        """Claim the node for this replica. Another replica with an older session then closes that
-        session.
-        """
+        """Claim the node for this replica. Another replica then closes its older session."""
         other = self._contacts.elsewhere(session.node)
         if other is not None:
             self._note_duplicate(session, older=other.ledger)
@@ -330,7 +303,5 @@ class Sessions(ContactSubscriber):
 
 
 def code_label(code: int) -> str:
-    """The metric label of a close code. A peer may send any number, so all unknown codes share one
-    label. This keeps the number of labels bounded.
-    """
+    """The metric label of a close code. All codes that a peer invents share one label."""
     return str(code) if code in set(wire.Close) else "other"

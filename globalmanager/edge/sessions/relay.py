@@ -1,10 +1,9 @@
 """Relays: carries connections of edge workers to Services of the cluster.
 
-The edge server passes each authenticated connection with the relay's subprotocol to `serve`. A node
-has one relay at a replica. The assignments of the node decide what a stream may reach: the worker
-must belong to the node now, and the target must be a Service that the worker's assignment names.
-The Service must be a child of the worker's job, or select pods of the job's namespace. Its cluster
-IP is dialled, so no name of a tenant is resolved.
+A node has one relay at a replica. The assignments of the node decide what a stream may reach: the
+worker must belong to the node now, and the target must be a Service that the worker's assignment
+names. The Service must be a child of the worker's job, or select pods of the job's namespace. Its
+cluster IP is dialled, so no name of a tenant is resolved.
 """
 
 import asyncio
@@ -162,7 +161,9 @@ class Relays:
             self._refuse(carrier, request.stream, Refusal.FORBIDDEN, reason)
             return
         namespace = parse_task_key(binding.key).namespace
-        if not self._has_capacity(namespace):
+        limits, streams = self._limits, self._streams
+        is_full = streams.total() >= limits.streams
+        if is_full or streams[namespace] >= limits.streams_per_namespace:
             reason = f"too many streams of namespace {namespace}"
             self._refuse(carrier, request.stream, Refusal.BUSY, reason)
             return
@@ -190,13 +191,6 @@ class Relays:
             if request.target.port == port.port and request.target.host.rstrip(".") in names:
                 return port
         return None
-
-    def _has_capacity(self, namespace: str) -> bool:
-        limits = self._limits
-        return (
-            self._streams.total() < limits.streams
-            and self._streams[namespace] < limits.streams_per_namespace
-        )
 
     async def _dial(self, place: "_Place", target: Target, address: str) -> None:
         """Connect a stream to its Service. The stream keeps its place until the connection ends."""

@@ -2,8 +2,7 @@
 
 `fold` of the job's kind computes the patch of .status. This module decides what each failure of the
 write means for the senders of the reports. The edge side imports neither the engine nor the
-Kubernetes client, so Protocols stand here for the parts of the engine: `engine/status.py` is the
-StatusWriter.
+Kubernetes client, so Protocols stand here for their parts.
 
 A report without room in the job is refused at once, because the same report would fail again. An
 Event tells the user of the job, at most once in TELL_EVERY_S.
@@ -112,10 +111,9 @@ class JobReportWriter:
         generation = reports[0].generation
         name = _slice_name(job, reports[0].worker)
         try:
-            # `update` calls `patch_of` with the .status to which it writes, and again after each
-            # conflict. This .status may be newer than the .status in the cache. If the spec is
-            # newer, too, a worker may belong to another node. The reports then wait until the
-            # assignments are computed again.
+            # `patch_of` gets the .status to which is written, again after each conflict. It may be
+            # newer than the cache. If the spec is, too, a worker may belong to another node. Then
+            # the reports wait until the assignments are computed again.
             if name:
                 await self._writer.update_slice(
                     job.ref, uid, name, batch.patch_of, generation=generation
@@ -207,13 +205,11 @@ class _Batch:
 
 
 def _check_order(status: Mapping[str, Any], report: WorkerReport) -> None:
-    """Whether the report may take the place of the worker's entry in .status.
+    """Raises: _UnknownOrder when the report may not take the place of the worker's entry in .status
 
     The node has reported from the ledger of `report` after the session began. So it had lost every
     ledger that .status named before. A ledger that .status names since then may be the newer one:
     the session may have lost its node without noticing.
-
-    Raises: _UnknownOrder
     """
     ledger = _ledger_of(report.node, mapping(_workers(status).get(report.worker)))
     if report.replaces is not None and ledger not in ("", report.ledger_id, *report.replaces):

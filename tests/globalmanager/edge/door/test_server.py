@@ -119,7 +119,7 @@ async def test_after_a_401_the_socket_closes_within_a_second(world: EdgeSide) ->
         writer.write(UPGRADE.format(path="/", headers=GOOD.replace(token(A), "x")).encode())
         await asyncio.wait_for(reader.readuntil(b"unauthorized\n"), 5)
         answered_at = loop.time()
-        await async_eventually("an empty lobby", lambda: world.server.unauthenticated == 0)
+        await async_eventually("an empty lobby", lambda: len(world.server.lobby) == 0)
         assert loop.time() - answered_at < 1
         assert world.sample("edgeai_edge_messages_total", direction="in") == 0
 
@@ -257,7 +257,7 @@ async def test_connections_that_say_nothing_are_bounded_and_cut(
         async with contextlib.AsyncExitStack() as stack:
             idle = [await stack.enter_async_context(raw(world)) for _ in range(3)]
             await async_eventually(
-                "world.server.unauthenticated == 3", lambda: world.server.unauthenticated == 3
+                "len(world.server.lobby) == 3", lambda: len(world.server.lobby) == 3
             )
             async with raw(world) as (reader, _):
                 assert await read_to_end(reader) == b"", "no room in the lobby"
@@ -269,7 +269,7 @@ async def test_connections_that_say_nothing_are_bounded_and_cut(
                 assert await read_to_end(reader) == b"", "the deadline for the handshake"
         async with world.peer() as peer:
             await async_eventually("a synced peer", lambda: peer.is_synced)
-        assert world.server.unauthenticated == 0
+        assert len(world.server.lobby) == 0
 
 
 async def test_connections_beyond_the_rate_of_an_address_are_not_read(tmp_path: Path) -> None:
@@ -318,9 +318,7 @@ async def test_accepted_sockets_give_up_on_a_peer_that_acknowledges_nothing(
 
 async def test_stopping_does_not_wait_for_those_who_say_nothing(world: EdgeSide) -> None:
     async with raw(world) as (reader, _):
-        await async_eventually(
-            "world.server.unauthenticated == 1", lambda: world.server.unauthenticated == 1
-        )
+        await async_eventually("len(world.server.lobby) == 1", lambda: len(world.server.lobby) == 1)
         await asyncio.wait_for(world.server.stop(), 2)
         assert await read_to_end(reader) == b""
 

@@ -128,7 +128,7 @@ async def test_a_certificate_gives_the_node(files: Files, keys: Keys, name: str)
     async with mutual(files) as world, world.peer(ssl=keys.client(name)) as peer:
         await async_eventually("a synced peer", lambda: peer.is_synced)
         assert list(world.contacts.by_node()) == [A]
-        assert world.server.unauthenticated == 0
+        assert len(world.server.lobby) == 0
 
 
 async def test_the_day_on_which_a_nodes_certificate_ends_is_known(files: Files, keys: Keys) -> None:
@@ -221,7 +221,7 @@ async def test_a_certificate_that_is_not_good_ends_tls(
 ) -> None:
     async with mutual(files) as world:
         assert await refusal(world, keys.client(name)) == 0
-        await async_eventually("an empty lobby", lambda: world.server.unauthenticated == 0)
+        await async_eventually("an empty lobby", lambda: len(world.server.lobby) == 0)
         assert world.sample("edgeai_edge_handshakes_total", outcome="no TLS") == 1
         assert not world.contacts.by_node()
     assert reason in capsys.readouterr().out
@@ -300,7 +300,7 @@ async def test_plain_http_on_a_port_of_tls_is_cut(files: Files) -> None:
     async with mutual(files) as world, raw(world) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert b"HTTP" not in await read_to_end(reader)
-        await async_eventually("an empty lobby", lambda: world.server.unauthenticated == 0)
+        await async_eventually("an empty lobby", lambda: len(world.server.lobby) == 0)
 
 
 async def test_half_a_tls_handshake_is_counted_and_cut(files: Files, keys: Keys) -> None:
@@ -309,7 +309,7 @@ async def test_half_a_tls_handshake_is_counted_and_cut(files: Files, keys: Keys)
         async with contextlib.AsyncExitStack() as stack:
             idle = [await stack.enter_async_context(raw(world)) for _ in range(3)]
             await async_eventually(
-                "world.server.unauthenticated == 3", lambda: world.server.unauthenticated == 3
+                "len(world.server.lobby) == 3", lambda: len(world.server.lobby) == 3
             )
             async with raw(world) as (reader, _):
                 assert await read_to_end(reader) == b"", "no room in the lobby"
@@ -378,14 +378,12 @@ async def test_what_got_no_tls_leaves_no_descriptor(files: Files, keys: Keys) ->
         async with raw(world) as (reader, _):  # says nothing
             await read_to_end(reader)
         await async_eventually("descriptors() == before", lambda: descriptors() == before)
-        assert world.server.unauthenticated == 0
+        assert len(world.server.lobby) == 0
 
 
 async def test_stopping_does_not_wait_for_tls(files: Files) -> None:
     async with mutual(files) as world, raw(world) as (reader, _):
-        await async_eventually(
-            "world.server.unauthenticated == 1", lambda: world.server.unauthenticated == 1
-        )
+        await async_eventually("len(world.server.lobby) == 1", lambda: len(world.server.lobby) == 1)
         await asyncio.wait_for(world.server.stop(), 2)
         assert await read_to_end(reader) == b""
 
