@@ -88,9 +88,9 @@ def fields(schema: dict[str, Any], struct: type, path: str = "") -> Iterator[Fie
 
     Args: schema: of this place;  struct: from which the schema is made
     """
-    known = {entry.encode_name: entry for entry in msgspec.structs.fields(struct)}
+    entries = {one.encode_name: one for one in msgspec.structs.fields(struct)}
     for name, inner in schema["properties"].items():
-        field = known[name]
+        field = entries[name]
         info = _without_none(msgspec.inspect.type_info(field.type))
         default, meaning = _apart(_meaning(struct, field.name, info))
         yield Field(
@@ -292,12 +292,12 @@ def _conditions(kind: Kind) -> list[str]:
     if not begins:
         return []
     order, table, *more = description.split("\n\n")
-    entries = [re.split(r"\s+", each, maxsplit=1) for each in re.split(r"\n(?=\S)", table)]
+    entries = [re.split(r"\s+", row, maxsplit=1) for row in re.split(r"\n(?=\S)", table)]
     head = "| condition | meaning |\n|---|---|"
     rows = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in entries]
     after = [line for paragraph in more for line in (" ".join(paragraph.split()), "")]
-    said = f"There are {order.strip()}" if "these" in order else f"There is {order.strip()}"
-    return ["## Conditions", "", said, "", head, *rows, "", *after]
+    opening = f"There are {order.strip()}" if "these" in order else f"There is {order.strip()}"
+    return ["## Conditions", "", opening, "", head, *rows, "", *after]
 
 
 def _rules(kind: Kind) -> list[str]:

@@ -519,8 +519,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def followed(self) -> frozenset[tuple[ResourceType, str]]:
         """(type, label selector) of the entries of `follows` whose type the jobs have."""
-        entries = ((type_, each) for type_, each in self.follows.items() if type_ in self.owns)
-        return frozenset((type_, one) for type_, each in entries for one in each)
+        entries = ((child, types) for child, types in self.follows.items() if child in self.owns)
+        return frozenset((child, type_) for child, types in entries for type_ in types)
 
     def under(self, settings: WorkerSettings) -> "Kind":
         """The kind with those types of `owns` that the settings need."""

@@ -63,9 +63,9 @@ async def _get_or_create(client: KubeClient, ref: ObjectRef) -> Object:
         }
         # Two replicas may start at the same time. The slower replica gets AlreadyExists here. Its
         # next attempt reads the key that the faster replica has written.
-        created = await client.create(SECRETS, secret)
+        new = await client.create(SECRETS, secret)
         log.info("worker key created", resource=str(ref))
-        return created
+        return new
 
 
 def _key_of(ref: ObjectRef, secret: Object) -> bytes:
@@ -83,7 +83,7 @@ def _key_of(ref: ObjectRef, secret: Object) -> bytes:
 
 
 async def retry_until_answered(
-    what: str, attempt: Callable[[], Awaitable[T]], *, on_problem: ProblemListener = ignore
+    step: str, attempt: Callable[[], Awaitable[T]], *, on_problem: ProblemListener = ignore
 ) -> T:
     """Call `attempt` until it returns a result.
 
@@ -92,7 +92,7 @@ async def retry_until_answered(
     a restarted process.
 
     Args:
-        what: name of the step, for the log
+        step: name of the step, for the log
         on_problem: called with the problem after each failed attempt, for /readyz
     Raises: every exception of `attempt` except Unavailable and ApiError
     """
@@ -105,6 +105,6 @@ async def retry_until_answered(
             delay_s = backoff.next_s(at_least_s=getattr(error, "retry_after_s", 0.0))
             on_problem(str(error))
             if str(error) != logged:
-                log.warning("start waits for the Kubernetes API", step=what, problem=str(error))
+                log.warning("start waits for the Kubernetes API", step=step, problem=str(error))
             logged = str(error)
             await asyncio.sleep(delay_s)

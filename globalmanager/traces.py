@@ -55,19 +55,19 @@ class TaskSpans(Traces, TaskTraces):
 
     def __init__(self, endpoint: str, replica: str) -> None:
         super().__init__(endpoint, service="globalmanager", instance=replica)
-        self._seen = NewestKeys[TaskKey, float](MAX_WAYS)  # changes that are not assigned yet
+        self._changes = NewestKeys[TaskKey, float](MAX_WAYS)  # changes that are not assigned yet
         self._planned = NewestKeys[Uid, int](MAX_WAYS)  # the newest version that was planned
-        self._began = NewestKeys[Version, float](MAX_WAYS)  # ways without a written report
-        self._sent = NewestKeys[tuple[NodeName, Version], float](MAX_WAYS)  # not acknowledged yet
-        self._waiting = NewestKeys[tuple[NodeName, Version], float](MAX_WAYS)  # not sent yet
+        self._starts = NewestKeys[Version, float](MAX_WAYS)  # ways without a written report
+        self._unacknowledged = NewestKeys[tuple[NodeName, Version], float](MAX_WAYS)
+        self._unsent = NewestKeys[tuple[NodeName, Version], float](MAX_WAYS)
 
     def seen(self, job: ObjectRef) -> None:
         key = task_key(job)
-        if key not in self._seen:
-            self._seen[key] = now()
+        if key not in self._changes:
+            self._changes[key] = now()
 
     def assigned(self, job: ObjectRef) -> None:
-        self._seen.pop(task_key(job), None)
+        self._changes.pop(task_key(job), None)
 
     def planned(self, job: ObjectRef, uid: Uid, version: int, *, since: float) -> None:
         if self._planned.get(uid, -1) < version:
@@ -76,31 +76,31 @@ class TaskSpans(Traces, TaskTraces):
 
     def wanted(self, node: NodeName, key: TaskKey, uid: Uid, version: int) -> None:
         way = Version(key, uid, version)
-        if (node, way) in self._waiting or (node, way) in self._sent:
+        if (node, way) in self._unsent or (node, way) in self._unacknowledged:
             return
-        since = self._seen.get(key, now())
-        if way not in self._began:
-            self._began[way] = since
+        since = self._changes.get(key, now())
+        if way not in self._starts:
+            self._starts[way] = since
         self.step("observe and assign", way, since=since, node=node)
-        self._waiting[node, way] = now()
+        self._unsent[node, way] = now()
 
     def sent(self, node: NodeName, frames: Iterable[Assign]) -> None:
         for frame in frames:
             way = Version(frame.key, frame.uid, frame.version)
-            since = self._waiting.pop((node, way), None)
+            since = self._unsent.pop((node, way), None)
             if since is not None:
                 self.step("send", way, since=since, node=node)
-                self._sent[node, way] = now()
+                self._unacknowledged[node, way] = now()
 
     def held(self, node: NodeName, key: TaskKey, uid: Uid, version: int) -> None:
         way = Version(key, uid, version)
-        since = self._sent.pop((node, way), None)
+        since = self._unacknowledged.pop((node, way), None)
         if since is not None:
             self.step("wait for the node", way, since=since, node=node)
 
     def written(self, node: NodeName, way: Version, worker: WorkerName, waited_s: float) -> None:
-        began = self._began.pop(way, None)
-        if began is not None:
+        start = self._starts.pop(way, None)
+        if start is not None:
             since = now() - waited_s
             self.step("write the status", way, since=since, node=node, worker=worker)
-            self.whole(way, since=began)
+            self.whole(way, since=start)

@@ -31,7 +31,9 @@ class Validation(msgspec.Struct, frozen=True):
 OpenApi = dict[str, Any]
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-_DROPPED: Final = frozenset({"title", "default"})  # no defaults, so the API stores what users wrote
+_ANNOTATIONS: Final = frozenset(
+    {"title", "default"}
+)  # no defaults, so the API stores what users wrote
 KUBERNETES: Final = Path(__file__).with_name("kubernetes.json")
 """Name -> schema of types of Kubernetes. A command of the tests writes the file."""
 
@@ -66,7 +68,7 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
         name, others = schema["$ref"], _without(schema, "$ref")
         if name in components:
             return _structural({**components[name], **others}, components)
-        return {**_of_kubernetes(name), **_without(others, *_DROPPED)}
+        return {**_of_kubernetes(name), **_without(others, *_ANNOTATIONS)}
     if "anyOf" in schema:
         # A type beside it is what users may write; the reconciler reads more, for older objects.
         branch = {} if "type" in schema else _only_branch(schema["anyOf"])
@@ -75,7 +77,7 @@ def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
     fields = {
         key: value
         for key, value in schema.items()
-        if key not in _DROPPED and value != [] and (key, value) != ("properties", {})
+        if key not in _ANNOTATIONS and value != [] and (key, value) != ("properties", {})
     }
     # OpenAPI 3.0 has true or false there. Server-side apply refuses a definition with a number.
     if fields.keys() & {"exclusiveMinimum", "exclusiveMaximum"}:

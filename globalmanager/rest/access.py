@@ -177,7 +177,7 @@ class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which a right is remembered."""
     refused_s: float = 10.0
     """Seconds for which a false token or a missing right is remembered."""
-    remembered: int = 10_000
+    answers: int = 10_000
     """Largest number of remembered answers of each kind."""
 
 
@@ -194,13 +194,15 @@ class KubernetesAccess:
         self._cluster = cluster
         self._limits = limits
         self._clock = clock
-        self._callers: Remembered[Caller | Unauthenticated] = Remembered(limits.remembered, clock)
-        self._rights: Remembered[bool] = Remembered(limits.remembered, clock)
+        self._callers: Remembered[Caller | Unauthenticated] = Remembered(limits.answers, clock)
+        self._rights: Remembered[bool] = Remembered(limits.answers, clock)
         part = "check of REST callers"
         self._tokens_asked = FairRate(
-            each=limits.tokens_of_address, total=limits.tokens, part=part, by=AddressBuckets
+            of_source=limits.tokens_of_address, total=limits.tokens, part=part, by=AddressBuckets
         )
-        self._rights_asked = FairRate(each=limits.rights_of_caller, total=limits.rights, part=part)
+        self._rights_asked = FairRate(
+            of_source=limits.rights_of_caller, total=limits.rights, part=part
+        )
 
     async def identify(self, request: web.Request, token: str | None = None) -> Caller:
         try:

@@ -61,7 +61,7 @@ _NO_ACCESS: Final = (
 _NOT_READY: Final = (HTTPStatus.SERVICE_UNAVAILABLE,)
 _FAILURES: Final = (*_NO_ACCESS, *_NOT_READY)
 _NOT_FOUND: Final = (HTTPStatus.NOT_FOUND, *_FAILURES)
-_LISTED: Final = (HTTPStatus.BAD_REQUEST, *_NOT_FOUND)
+_LIST_ERRORS: Final = (HTTPStatus.BAD_REQUEST, *_NOT_FOUND)
 
 
 class ObjectCache(Protocol):
@@ -148,12 +148,14 @@ class Api:
         one = some + "/{name}"
         of_some, of_one = (_NAMESPACE, *_LIST), (_NAMESPACE, _PLURAL, _NAME, _GROUP)
         return (
-            Route("/api/v1/nodes", self.list_nodes, NodeListView, _PAGE, _LISTED),
-            Route("/api/v1/{plural}", self.list_everywhere, ObjectListView, _LIST, _LISTED),
-            Route(some, self.list_objects, ObjectListView, of_some, _LISTED),
+            Route("/api/v1/nodes", self.list_nodes, NodeListView, _PAGE, _LIST_ERRORS),
+            Route("/api/v1/{plural}", self.list_everywhere, ObjectListView, _LIST, _LIST_ERRORS),
+            Route(some, self.list_objects, ObjectListView, of_some, _LIST_ERRORS),
             Route(one, self.get_object, dict, of_one, _NOT_FOUND),
             Route(one + "/status", self.get_status, StatusView, of_one, _NOT_FOUND),
-            Route(one + "/workers", self.list_workers, WorkerListView, (*of_one, *_PAGE), _LISTED),
+            Route(
+                one + "/workers", self.list_workers, WorkerListView, (*of_one, *_PAGE), _LIST_ERRORS
+            ),
             Route("/openapi.json", self.get_openapi, dict),
             Route("/healthz", self.get_health, HealthView),
             Route("/readyz", self.get_readiness, ReadyView, (), _NOT_READY, ReadyView),

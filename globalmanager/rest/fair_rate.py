@@ -14,20 +14,20 @@ class Rate(NamedTuple):
 class FairRate:
     """
     Args:
-        each: the rate of one source
+        of_source: the rate of one source
         total: the rate of all sources together
         part: name of the limited part, for the text of Overloaded
         by: what makes the buckets of the sources
     """
 
     def __init__(
-        self, *, each: Rate, total: Rate, part: str, by: type[TokenBuckets] = TokenBuckets
+        self, *, of_source: Rate, total: Rate, part: str, by: type[TokenBuckets] = TokenBuckets
     ) -> None:
-        self._each = by(qps=each.per_s, burst=each.burst, max_wait_s=0.0, part=part)
+        self._sources = by(qps=of_source.per_s, burst=of_source.burst, max_wait_s=0.0, part=part)
         self._total = TokenBucket(qps=total.per_s, burst=total.burst, max_wait_s=0.0, part=part)
 
     def take(self, source: str, now: float) -> None:
         """Raises: Overloaded"""
         # First the bucket of the source: whoever has used it up takes nothing from the others.
-        self._each.bucket(source, now).reserve(now)
+        self._sources.bucket(source, now).reserve(now)
         self._total.reserve(now)

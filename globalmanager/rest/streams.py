@@ -46,7 +46,7 @@ class Streams:
         self._limits = limits
         self._of_address: Counter[str] = Counter()
         self._pieces = 0
-        self.waiting = 0  # answers that wait until the others leave room for a piece
+        self.queue_length = 0  # answers that wait until the others leave room for a piece
         self._freed = asyncio.Condition()
 
     async def send(
@@ -90,11 +90,11 @@ class Streams:
     async def _place(self, address: str) -> AsyncIterator[None]:
         """A place for one piece in memory."""
         async with self._freed:
-            self.waiting += 1
+            self.queue_length += 1
             try:
                 await self._freed.wait_for(partial(self._has_capacity, address))
             finally:
-                self.waiting -= 1
+                self.queue_length -= 1
             self._pieces += 1
             self._of_address[address] += 1
         try:

@@ -86,11 +86,11 @@ def node_problem_of(certificate: str, authority: Pair, now: datetime) -> str:
 
 
 def _has(names: x509.SubjectAlternativeName, host: str) -> bool:
-    wanted = _alternative(host)
-    if isinstance(wanted, x509.IPAddress):
-        return wanted.value in names.get_values_for_type(x509.IPAddress)
-    found = names.get_values_for_type(x509.DNSName)
-    return host in found or f"*.{host.partition('.')[2]}" in found
+    name = _alternative(host)
+    if isinstance(name, x509.IPAddress):
+        return name.value in names.get_values_for_type(x509.IPAddress)
+    hosts = names.get_values_for_type(x509.DNSName)
+    return host in hosts or f"*.{host.partition('.')[2]}" in hosts
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -139,12 +139,12 @@ def _pods(observed: Observed, now: datetime) -> _Pods:
 def _is_leftover(observed: Observed, pod: Object, now: datetime) -> bool:
     """Whether the deletion of the pod began before the job was resumed."""
     suspended = status.condition(observed, State.SUSPENDED)
-    began = deletions.began(pod)
-    if not suspended or began is None:
+    start = deletions.began(pod)
+    if not suspended or start is None:
         return False
     is_resuming = suspended.get("status") == Truth.TRUE  # the plan of this moment resumes the job
     resumed = now if is_resuming else parse_time(status.status_of(observed).get("startTime"))
-    return resumed is not None and began <= resumed
+    return resumed is not None and start <= resumed
 
 
 def _own_pods(observed: Observed) -> Iterable[tuple[ObjectRef, Object]]:

@@ -31,7 +31,7 @@ OWNS: Final = {OF_VOLCANO: UpdateRule.REPLACE, OF_PLUGINS: UpdateRule.REPLACE}
 FOLLOWS: Final = dict.fromkeys(OWNS, (NOT_MANAGED,))
 """The Kubeflow operator gives its PodGroups no label. A cluster has few of them."""
 # A cluster may lack both definitions, so only the type of the chosen scheduler is watched.
-NEEDED: Final[Mapping[ResourceType, Callable[[WorkerSettings], bool]]] = {
+NEED: Final[Mapping[ResourceType, Callable[[WorkerSettings], bool]]] = {
     OF_VOLCANO: lambda settings: settings.gang_scheduler_name == VOLCANO,
     OF_PLUGINS: lambda settings: settings.gang_scheduler_name not in ("", VOLCANO),
 }
@@ -53,7 +53,7 @@ class Gang(NamedTuple):
 def gang_of(settings: WorkerSettings) -> Gang | None:
     """None when the settings name no gang scheduler."""
     name = settings.gang_scheduler_name
-    type_ = next((type_ for type_, is_needed in NEEDED.items() if is_needed(settings)), None)
+    type_ = next((type_ for type_, is_needed in NEED.items() if is_needed(settings)), None)
     return None if type_ is None else Gang(type_, name)
 
 

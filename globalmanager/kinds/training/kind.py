@@ -39,7 +39,7 @@ def training_kind(
         read=read,
         owns=owns,
         follows=FOLLOWS,
-        needed=gangs.NEEDED,
+        needed=gangs.NEED,
         framework=framework,
         outcomes=outcomes,
         event_reason=event_reason,

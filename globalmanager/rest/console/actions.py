@@ -23,7 +23,7 @@ from edgeai.kube.errors import ApiError, TooLarge
 from globalmanager.engine.events import EVENTS
 from globalmanager.rest.errors import RequestError
 
-ROLLOUT: Final = {f"{each}-rollout": each for each in actions.ROLLOUT}
+ROLLOUT: Final = {f"{action}-rollout": action for action in actions.ROLLOUT}
 """Action -> action of `edgeai.api.actions.roll`."""
 VERBS: Final = {
     **dict.fromkeys(("suspend", "resume", "scale", *ROLLOUT), "patch"),

@@ -74,7 +74,7 @@ class Events:
         self._callers_api = callers_api
         self._board = board
         self._limits = limits
-        self._rate = FairRate(each=limits.each, total=limits.total, part="loads of events")
+        self._rate = FairRate(of_source=limits.each, total=limits.total, part="loads of events")
         self._loading = 0
 
     async def load(self, visit: Visit, ref: ObjectRef, job: Object) -> Loaded:

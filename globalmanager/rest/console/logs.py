@@ -87,7 +87,7 @@ class Logs:
     ) -> None:
         self._callers_api = callers_api
         self._limits = limits
-        self._rate = FairRate(each=limits.each, total=limits.total, part="logs")
+        self._rate = FairRate(of_source=limits.each, total=limits.total, part="logs")
         self._of_tenant: Counter[str] = Counter()
 
     async def send(

@@ -83,7 +83,9 @@ class Past:
         self._url = f"{url.rstrip('/')}/api/v1/query_range"
         self._limits = limits
         self._clock = clock
-        self._rate = FairRate(each=limits.each, total=limits.total, part="questions to Prometheus")
+        self._rate = FairRate(
+            of_source=limits.each, total=limits.total, part="questions to Prometheus"
+        )
         self._asking = 0
         self._warning = RateLimitedWarning("Prometheus gives the console no curve")
 

@@ -7,7 +7,7 @@ from globalmanager.rest.fair_rate import FairRate, Rate
 
 
 def rate() -> FairRate:
-    return FairRate(each=Rate(1.0, 2), total=Rate(1.0, 3), part="questions")
+    return FairRate(of_source=Rate(1.0, 2), total=Rate(1.0, 3), part="questions")
 
 
 def test_one_source_leaves_room_for_others_and_takes_nothing_when_refused() -> None:

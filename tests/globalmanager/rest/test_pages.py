@@ -150,7 +150,7 @@ async def test_readers_of_many_addresses_share_the_pieces_in_memory() -> None:
                 connection = socket.create_connection(world.server.address, source_address=source)
                 request = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
                 held.enter_context(connection).sendall(request)
-            await async_eventually("three readers that wait", lambda: streams.waiting == 3)
+            await async_eventually("three readers that wait", lambda: streams.queue_length == 3)
             assert streams._pieces == 2
 
 

@@ -61,7 +61,7 @@ end() {
 SIGNAL = END + 'end "$1" "$2"\n'
 RUN = 'exec env "EDGEAI_KUBEXEC=$1" /bin/sh -c "$2"\n'
 # Its stdin says when the connection has ended. Then nobody waits for the command any more.
-WATCHED = f"""\
+GUARD = f"""\
 {END}exec 3<&0 </dev/null
 ( cat <&3
   if grep -qsa "EDGEAI_KUBEXEC=$1" "/proc/$$/environ"; then
@@ -101,12 +101,12 @@ class Api:
 
     def connect(self) -> socket.socket:
         """Raises: OSError"""
-        made = socket.create_connection((self.host, int(self.port)), CONNECT_S)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        plain = socket.create_connection((self.host, int(self.port)), CONNECT_S)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._is_plain:
-            return made
+            return plain
         context = ssl.create_default_context(cafile=self._ca)
-        return context.wrap_socket(made, server_hostname=self.host)
+        return context.wrap_socket(plain, server_hostname=self.host)
 
     def request(self, path: str, headers: dict[str, str]) -> bytes:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -191,10 +191,10 @@ class Connection:
     def flush(self) -> None:
         while self._out:
             try:
-                sent = self.socket.send(self._out)
+                size = self.socket.send(self._out)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
-            self._out = self._out[sent:]
+            self._out = self._out[size:]
 
     def receive(self) -> list[bytes]:
         """The messages that have arrived; `is_open` is False after the last one."""
@@ -212,11 +212,11 @@ class Connection:
         return self._messages()
 
     def _messages(self) -> list[bytes]:
-        found: list[bytes] = []
+        messages: list[bytes] = []
         while True:
             frame = self._frame()
             if frame is None:
-                return found
+                return messages
             is_last, opcode, data = frame
             if opcode == PING:
                 self.send(PONG, data)
@@ -225,7 +225,7 @@ class Connection:
             elif opcode < CLOSING:
                 self._message += data
                 if is_last:
-                    found.append(self._message)
+                    messages.append(self._message)
                     self._message = b""
 
     def _frame(self) -> tuple[bool, int, bytes] | None:
@@ -246,13 +246,13 @@ class Connection:
 
 def _read_head(connection: socket.socket) -> tuple[int, dict[str, str], bytes]:
     """Returns: HTTP status, headers, the first bytes of what follows"""
-    received = b""
-    while b"\r\n\r\n" not in received:
+    answer = b""
+    while b"\r\n\r\n" not in answer:
         piece = connection.recv(1 << 14)
-        if not piece or len(received) > MAX_HEAD_BYTES:
+        if not piece or len(answer) > MAX_HEAD_BYTES:
             raise ConnectionError("the API server has closed the connection")
-        received += piece
-    head, _, rest = received.partition(b"\r\n\r\n")
+        answer += piece
+    head, _, rest = answer.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     fields = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in fields}
@@ -290,8 +290,8 @@ def connect(api: Api, pod: str, argv: list[str]) -> Connection:
     container = ""
     for number in range(1, TRIES + 1):
         streams = [(name, "true") for name in ("stdin", "stdout", "stderr")]
-        chosen = [("container", container)] if container else []
-        query = urlencode([*chosen, *streams, *(("command", word) for word in argv)])
+        parameters = [("container", container)] if container else []
+        query = urlencode([*parameters, *streams, *(("command", word) for word in argv)])
         try:
             return Connection(api, f"{api.pod(pod)}/exec?{query}")
         except Refused as error:
@@ -319,10 +319,10 @@ def main_container(api: Api, pod: str) -> str:
         connection.close()
     if code != 200:
         raise Refused(code, _message(body))
-    found = json.loads(body)
-    annotations = found["metadata"].get("annotations") or {}
-    chosen = annotations.get("kubectl.kubernetes.io/default-container")
-    return str(chosen or found["spec"]["containers"][0]["name"])
+    content = json.loads(body)
+    annotations = content["metadata"].get("annotations") or {}
+    name = annotations.get("kubectl.kubernetes.io/default-container")
+    return str(name or content["spec"]["containers"][0]["name"])
 
 
 class Command:
@@ -334,7 +334,7 @@ class Command:
         self._id = base64.b16encode(os.urandom(16)).decode()
         self._stdin = 0 if _has_stdin() else None
         self._is_stdin_closed = False
-        script = WATCHED if self._stdin is None else RUN
+        script = GUARD if self._stdin is None else RUN
         argv = ["/bin/sh", "-c", script, "kubexec", self._id, command]
         self._connection = connect(api, pod, argv)
         self._status: dict[str, Any] | None = None
@@ -356,12 +356,12 @@ class Command:
             if self._status is not None or not connection.is_open:
                 break
             number = connection.socket.fileno()
-            reading = [number, self._signals]
+            readers = [number, self._signals]
             if self._stdin is not None and connection.is_idle:
-                reading.append(self._stdin)
-            writing = [] if connection.is_idle else [number]
+                readers.append(self._stdin)
+            writers = [] if connection.is_idle else [number]
             left_s = max(0.0, heartbeat_s - time.monotonic())
-            ready, _, _ = select.select(reading, writing, [], left_s)
+            ready, _, _ = select.select(readers, writers, [], left_s)
             connection.flush()
             if self._signals in ready:
                 self._pass_on(os.read(self._signals, 1)[0])
@@ -394,12 +394,12 @@ class Command:
     def _pass_on(self, number: int) -> None:
         name = signal.Signals(number).name[len("SIG") :]
         argv = ["/bin/sh", "-c", SIGNAL, "kubexec", self._id, name]
-        sending = connect(self._api, self._pod, argv)
+        connection = connect(self._api, self._pod, argv)
         deadline_s = time.monotonic() + CONNECT_S
-        while sending.is_open and time.monotonic() < deadline_s:
-            select.select([sending.socket], [], [], 1.0)
-            sending.receive()
-        sending.socket.close()
+        while connection.is_open and time.monotonic() < deadline_s:
+            select.select([connection.socket], [], [], 1.0)
+            connection.receive()
+        connection.socket.close()
 
     def _exit_code(self) -> int:
         status = self._status
@@ -418,10 +418,10 @@ class Command:
 def _has_stdin() -> bool:
     """Whether somebody may write to stdin."""
     try:
-        found = os.fstat(0)
+        entry = os.fstat(0)
     except OSError:
         return False
-    is_null = stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+    is_null = stat.S_ISCHR(entry.st_mode) and entry.st_rdev == os.stat(os.devnull).st_rdev
     return not is_null
 
 
