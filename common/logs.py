@@ -1,8 +1,7 @@
 """Structured logging: each line on stderr is one JSON object.
 
 The `main` of each process calls `configure`. The text of a log message is constant; its data is in
-fields. Before a line is written, `mask_secrets` masks fields with names such as "token", and the
-secrets of workers in URLs.
+fields. `mask_secrets` masks fields such as "token", and the secrets of workers in URLs.
 """
 
 import logging
@@ -11,8 +10,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO
 
-# structlog imports these where they are installed, and logs of JSON need none of them: rich takes 3
-# MiB and greenlet 1 MiB.
+# structlog imports these if installed; logs of JSON need none: rich takes 3 MiB, greenlet 1 MiB.
 _unused = {"rich", "greenlet"} - sys.modules.keys()
 sys.modules |= dict.fromkeys(_unused)  # type: ignore[arg-type]
 import structlog  # noqa: E402

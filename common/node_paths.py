@@ -1,7 +1,6 @@
 """Which paths of a node the Models, Datasets and scripts of jobs may have.
 
-The GlobalManager asks before it mounts a directory of the node into a pod, and a LocalController
-asks before it reads a file. Pure.
+The GlobalManager asks before it mounts a directory, a LocalController before it reads. Pure.
 """
 
 import posixpath

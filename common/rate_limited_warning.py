@@ -18,8 +18,7 @@ EVERY_S: Final = 10.0
 class RateLimitedWarning:
     """One kind of warning, logged at most once in `every_s` seconds.
 
-    The field `left_out` of a log line counts the warnings since the last log line that were not
-    logged.
+    The field `left_out` of a log line counts the warnings since the last one.
 
     Args: clock: monotonic seconds
     """

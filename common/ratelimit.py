@@ -1,7 +1,6 @@
 """Token buckets limit the rate of requests in the long run, and the size of a burst.
 
-`acquire` waits until a request may pass, and uses the clock of the running event loop. `reserve`
-takes the time as an argument.
+`acquire` waits until a request may pass, by the running event loop's clock. `reserve` takes a time.
 """
 
 import asyncio
@@ -19,8 +18,7 @@ REMEMBERED_BUCKETS: Final = 4096
 
 
 class TokenBucket:
-    """A rate limit: `burst` requests pass at once, then `qps` requests a second, first come, first
-    served.
+    """A rate limit: `burst` requests pass at once, then `qps` a second, first come, first served.
 
     Args:
         max_wait_s: longest wait of a request, seconds; a request that would wait longer raises
@@ -44,8 +42,7 @@ class TokenBucket:
         self._filled_at = -math.inf
 
     def reserve(self, now: float, tokens: float = 1.0) -> float:
-        """Take one token, or as many as the request costs. Returns: seconds to wait before the
-        request may pass.
+        """Take a token, or as many as it costs. Returns: seconds until the request may pass
 
         Raises: Overloaded if the wait exceeds `max_wait_s`; then no token is taken
         """
@@ -125,8 +122,7 @@ class TokenBuckets:
 class WaitingRoom:
     """Lets the requests of a source wait, so that they come at the rate of the source.
 
-    A client can leave while its request waits, and come again with another one. So the number of
-    requests that wait is bounded.
+    A client can leave while its request waits, and come again. So the number of them is bounded.
 
     Args:
         limit: most requests that wait, of all sources together

@@ -2,8 +2,7 @@
 
 Both ends of a session use a SendWindow: the GlobalManager for the assignments of a node, the
 LocalController for the reports of its workers. A newer value replaces a waiting value of the same
-key. So each key has at most one waiting value, and a slow peer gets the newest state instead of all
-earlier states.
+key. So each key has at most one waiting value, and a slow peer gets the newest state alone.
 """
 
 from collections.abc import Hashable, Iterator
@@ -77,9 +76,7 @@ class SendWindow(Generic[K, V]):
         self._further.pop(key, None)
 
     def next_at(self) -> float | None:
-        """When a gap ends after which `take` may have something to give; None: no value waits for a
-        gap.
-        """
+        """When `take` may have something to give again; None: no value waits for a gap."""
         return min((self._sent_at[key] + self._gap_s for key in self._open_keys()), default=None)
 
     def _open_keys(self) -> Iterator[K]:

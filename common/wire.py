@@ -68,9 +68,7 @@ HeldTasks = Annotated[dict[TaskKey, TaskVersion], msgspec.Meta(max_length=MAX_HE
 
 
 class HeldPart(Frame, frozen=True):
-    """LC → GM, before Hello: a part of the tasks that this LC holds, where one frame is too small
-    for all of them.
-    """
+    """LC → GM, before Hello: some tasks that this LC holds, where one frame is too small."""
 
     held: HeldTasks
 
@@ -118,9 +116,7 @@ class SyncedPart(Frame, frozen=True):
 
 
 class Synced(Frame, frozen=True):
-    """GM → LC: `keys`, with those of the SyncedParts before, is the whole desired set. The LC drops
-    tasks that are not named.
-    """
+    """GM → LC: the desired set is `keys` with those of SyncedParts. The LC drops all others."""
 
     seq: Seq
     keys: list[TaskKey]
@@ -292,8 +288,7 @@ class AssignmentBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Body of Assign: the facts about one task that the LC needs.
 
     `spec` contains the fields of the job's spec that the kind selects, without pod templates and
-    secrets. In the LC only the hook of this kind, if there is one, reads `spec`. `workers` may
-    report from this node.
+    secrets. In the LC only a hook of this kind reads `spec`. `workers` may report from this node.
     """
 
     namespace: str
@@ -306,8 +301,7 @@ POD_UID: Final = "podUid"
 """Key of ReportBody.details: metadata.uid of the pod that the report is about. The LocalController
 sets the key for a worker that never reports itself."""
 POD_CREATED_AT: Final = "podCreatedAt"
-"""Key of ReportBody.details: metadata.creationTimestamp of this pod, which orders the pods of one
-worker."""
+"""Key of ReportBody.details: the pod's creationTimestamp, which orders a worker's pods."""
 EXIT_CODES: Final = "exitCodes"
 """Key of ReportBody.details: the exit codes of the ended containers, "main=137,side=0"."""
 

@@ -1,8 +1,7 @@
 """Computes the delay before the next try: exponential, capped, with full jitter.
 
 Full jitter draws each delay uniformly between the floor and the cap. So nodes that lost their
-server at the same instant come back at different times. Jitter around the cap would bring the nodes
-back in waves.
+server at the same instant come back at different times; jitter around the cap would make waves.
 """
 
 import random

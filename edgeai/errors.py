@@ -11,8 +11,7 @@ EdgeAIError
 └── Unavailable         a dependency does not answer now; try again later
     └── Overloaded      the dependency refuses more requests now; carries seconds until the retry
 
-The text of an error names the object, the field, the problem and what to do. An error keeps these
-facts as attributes, too.
+The text of an error, and its attributes, name the object, the field, the problem and what to do.
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 """The types of names and identifiers that several modules use, and checks of their form.
 
-A NewType costs nothing at run time. With NewTypes mypy finds code that passes a node's name in
-place of a worker's name.
+A NewType costs nothing at run time. With it mypy finds a node's name in place of a worker's.
 """
 
 import re
@@ -40,8 +39,7 @@ def is_subdomain(text: str) -> bool:
 def parse_task_key(key: str) -> TaskRef:
     """Split "<plural>.<group>/<namespace>/<name>".
 
-    Raises: InvalidName if a part is missing or is not an RFC 1123 name; so no part of a valid key
-        contains "..", "/" or NUL
+    Raises: InvalidName if a part is no RFC 1123 name; so no part has "..", "/" or NUL
     """
     resource, _, rest = key.partition("/")
     namespace, _, name = rest.partition("/")

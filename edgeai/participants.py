@@ -1,5 +1,4 @@
-"""What the GlobalManager and the aggregator of a federation compute alike: the secrets and the
-weights of its trainers.
+"""What GlobalManager and aggregator compute alike: the secrets and weights of trainers.
 
 The GlobalManager gives each trainer its own secret, and the aggregator the secret of the job. The
 aggregator derives the secret of any trainer from the secret of the job. A trainer knows neither the

@@ -12,16 +12,12 @@ _LONG_WORD: Final = 40  # characters
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which could change what a terminal shows. Line ends and
-    tabs become spaces.
-    """
+    """The text without characters that control a terminal. Line ends and tabs become spaces."""
     return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, or as many of its first words as fit into `limit` characters with a "…" after them.
-    A long word at the end is cut.
-    """
+    """The text, or its first words and "…" within `limit` characters. A long last word is cut."""
     if len(text) <= limit:
         return text
     head = text[: limit - 1]

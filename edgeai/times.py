@@ -1,7 +1,6 @@
 """Writes and reads times as Kubernetes does: RFC 3339 in UTC.
 
-All packages write and read times with this module. Components take `now` as a parameter, so that
-tests can pass their own clock.
+All packages write and read times with this module. Components take `now`, so tests pass a clock.
 """
 
 from collections.abc import Callable

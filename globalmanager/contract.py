@@ -42,8 +42,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     root_key: bytes = b""
     """Key from which edgeai derives the secrets of workers: 32 random bytes, the same on every
-    replica. The key is empty until the Kubernetes API has delivered the key. The engine plans
-    nothing before."""
+    replica. Empty until the Kubernetes API has delivered it; the engine plans nothing before."""
     framework_images: dict[str, str] = {}
     """"<frameworkType>:<frameworkVersion>" of a workerSpec -> container image."""
     storage_initializer_image: str = "kubeedge/sedna-storage-initializer:v0.3.0"
@@ -53,8 +52,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     worker_api_port: int = 9100
     """Port of the LocalController's worker API on each node."""
     cluster_domain: str = ""
-    """The DNS domain of the cluster, for example "cluster.local". When the domain is empty, host
-    names end with ".svc"."""
+    """The DNS domain, as "cluster.local". When it is empty, host names end with ".svc"."""
     gang_scheduler_name: str = ""
     """The scheduler that starts all pods of a training job together: "volcano", or the name of a
     scheduler with the coscheduling plugin. "" when there is none."""
@@ -105,8 +103,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """A command that a plan wants to run in a container of one of the job's pods.
 
-    The command runs at least once. After a restart of the GlobalManager, or after a connection that
-    broke, the command runs again.
+    The command runs at least once: again after a restart, or a connection that broke.
     """
 
     pod: str
@@ -266,8 +263,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     stages: tuple[tuple[Action, ...], ...] = ()
     """The actions of one stage are independent of each other, so the engine tries all actions of a
-    stage at the same time. When an action fails, the engine begins no further stage and plans the
-    job again later."""
+    stage at the same time. After a failure it begins no further stage, and plans again later."""
     status: Mapping[str, Any] | None = None
     """Fields of .status that the plan sets, or removes where the value is None. The engine sends
     only those that differ from the observed status. None: .status stays unchanged."""
@@ -319,8 +315,7 @@ class Assignment(msgspec.Struct, frozen=True):
     the GlobalManager decides about each stream."""
     inputs: Mapping[ObjectRef, ModelVersion | None] = {}
     """The job resources whose content these workers read, and which content; None: what the
-    resource names now. The node gets them as tasks of their own: `Observed.readers` tells their
-    kind."""
+    resource names now. The node gets them as tasks: `Observed.readers` tells their kind."""
     generation: int | None = None
     """The job's metadata.generation, on which the assignment rests. None: as the version."""
 
@@ -455,8 +450,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     that changes the size of a job of this kind. The job's plan adopts and executes the scalers."""
     role_rules: tuple[Mapping[str, Any], ...] = ()
     """Rules (apiGroups, resources, verbs) of the Roles that the kind creates. The GlobalManager has
-    these rights too, because the API server does not let a client grant a right that the client
-    lacks."""
+    these rights too: the API server lets no client grant a right that it lacks."""
     framework: str = ""
     """The value of the label "framework" in the metrics of training jobs, as dashboards for the
     Kubeflow operators know it. "" for a kind that the operators do not have."""
@@ -471,13 +465,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     makes_scalers: bool = False
     """Whether a plan may create scalers, for example for `kubectl scale`."""
     executes: bool = False
-    """Whether a plan may run commands in the job's pods. The GlobalManager then has this right in
-    every pod of the cluster."""
+    """Whether a plan may run commands in the job's pods, for which every pod is in its rights."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
-    """The objects that the plan, the assignments or the relay read. An object in this set may not
-    exist. Total."""
+    """The objects that plan, assignments or relay read, also some that do not exist. Total."""
     node_selector: Callable[[Job], Mapping[str, str]] | None = None
     """Labels of the nodes that the plan and the assignments read, for a job that runs a worker on
     each of them; empty: the job reads no nodes by label. Total. None: no job of the kind does."""

@@ -186,9 +186,7 @@ class Core:
         return self._edge_url if self.can_open_sessions() else None
 
     def can_serve_edges(self) -> bool:
-        """Whether this replica knows the desired set of every node, and the sessions of the other
-        replicas.
-        """
+        """Whether this replica knows each node's desired set, and the other replicas' sessions."""
         return self.is_populated() and not self.membership.unknown()
 
     def can_open_sessions(self) -> bool:

@@ -9,9 +9,7 @@ from globalmanager.rest.server import RestMetrics
 
 
 class Metrics:
-    """The metrics of each part. They are in their own registry, because a test may run several
-    GlobalManagers.
-    """
+    """All metrics, in a registry of their own: a test may run several GlobalManagers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

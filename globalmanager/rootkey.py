@@ -88,8 +88,7 @@ async def retry_until_answered(
     """Call `attempt` until it returns a result.
 
     The function also retries after a refusal of the API. A refusal means that a right, a credential
-    or a namespace is missing. When an administrator adds it, a waiting process goes on sooner than
-    a restarted process.
+    or a namespace is missing. When it is there, a waiting process goes on sooner than a new one.
 
     Args:
         step: name of the step, for the log

@@ -1,6 +1,4 @@
-"""The GlobalManager's settings. `__main__` reads the settings. `app` gives each part the settings
-that the part needs.
-"""
+"""The GlobalManager's settings. `__main__` reads them, and `app` gives each part its own."""
 
 from typing import Literal
 

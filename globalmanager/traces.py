@@ -2,8 +2,7 @@
 
 The engine tells when it sees a change and when it has planned one. Sessions tell when a node must
 hold another version, when it was sent and when the node has acknowledged it. The inbox tells when a
-report of the node was written. What is remembered of each way is bounded; a way that is forgotten
-lacks its later spans.
+report was written. What is remembered is bounded; a way that is forgotten lacks later spans.
 """
 
 from collections.abc import Iterable

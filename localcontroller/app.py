@@ -67,7 +67,7 @@ async def run(settings: Settings, stop: asyncio.Event, *, may_restart: bool = Fa
         return
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(ledger.close)
-        if may_restart and ledger.was_updated:
+        if may_restart and ledger.file.was_updated:
             raise RestartNeeded
         try:
             await _run_with(ledger, settings, stop, stack)

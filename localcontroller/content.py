@@ -282,8 +282,7 @@ class ContentStore:
             except (OSError, msgspec.DecodeError) as error:
                 log.warning("cannot read what content a Model has", reason=str(error))
                 continue
-            # Whole content has its size. Anything else is the work of a crash, of a person or of a
-            # bad disk.
+            # Whole content has its size. Else a crash, a person or a bad disk was at work.
             versions = tuple(filter(self._is_whole, record.versions))
             if versions:
                 yield msgspec.structs.replace(record, versions=versions).without_former()

@@ -428,9 +428,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        """Answer what is not of HTTP/1.1, and end the connection. A handler that waits for the
-        body sends the answer itself.
-        """
+        """Answer what is no HTTP/1.1, and end. A handler that waits for the body answers itself."""
         self._server.warn(error.error_status_hint)
         self._unparsed.clear()
         if self._request is not None:

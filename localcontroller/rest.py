@@ -91,9 +91,9 @@ class StatusApi:
     async def _metrics_text(self) -> Answer:
         metrics, ledger = self._metrics, self._ledger
         metrics.tasks.set(len(ledger.view.task_versions))
-        metrics.ledger_bytes.set(ledger.used_bytes)
-        metrics.ledger_limit_bytes.set(ledger.max_bytes)
-        metrics.ledgers_set_aside.set(ledger.set_aside)
+        metrics.ledger_bytes.set(ledger.file.used_bytes)
+        metrics.ledger_limit_bytes.set(ledger.file.max_bytes)
+        metrics.ledgers_set_aside.set(ledger.file.set_aside)
         try:
             metrics.unacked.set(await ledger.count_unacked())
         except Unavailable:

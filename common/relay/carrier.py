@@ -43,8 +43,7 @@ MAX_QUEUED_BYTES: Final = 256 * 1024
 CROWDED_READ_BYTES: Final = 4096
 """Most bytes that a read takes while so many bytes wait. After such a read the connection waits."""
 UNSENT_BYTES: Final = 128 * 1024
-"""Bytes that the kernel takes before it has sent the bytes before. More would delay small requests
-on a slow network."""
+"""Bytes that the kernel takes before it has sent those before. More delays small requests."""
 MIN_TICK_S: Final = 0.1  # between two looks; a beat may wait for a message that is being sent
 _TCP_NOTSENT_LOWAT: Final = 25  # of Linux; Python's socket module does not name it
 

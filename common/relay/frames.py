@@ -2,8 +2,7 @@
 
 The WebSocket subprotocol is `edgeai.relay.v1`. One frame is one binary message, encoded like the
 frames of a session (common.wire). A stream is a pair of byte streams, one each way. The
-LocalController numbers the streams; a number is used once in a connection. docs/protocol.md shows a
-conversation.
+LocalController numbers the streams, each number once in a connection (docs/protocol.md).
 """
 
 import enum

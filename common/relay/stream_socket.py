@@ -1,8 +1,7 @@
 """Joins one TCP connection to one stream of a Carrier.
 
 The LocalController makes a StreamSocket for each connection of a worker to its proxy, and the
-GlobalManager one for each connection to a Service. A connection is read only while its stream has
-credit.
+GlobalManager one for each connection to a Service. It is read only while its stream has credit.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Runs a whole edgeai on this machine: a local cluster with edgeai in it.
 
-The command, the demos and the tests call `up` and `down`. All files are in one state directory. All
-sockets listen on loopback only.
+Command, demos and tests call `up` and `down`. All files are in one directory, sockets on loopback.
 """
 
 import os
@@ -68,8 +67,7 @@ def up(
             the cluster; only root can start such a cluster
         pod_env: environment variables of every container
         on_api: called with the environment when the API runs, before edgeai starts
-    Raises: StateError; EdgeAIError, whose text names the part that did not start. After an error
-        nothing runs.
+    Raises: StateError; EdgeAIError, which names what did not start. Then nothing runs.
     """
     state_dir = _own(state_dir)
     tuning = tuning or system.Tuning()
@@ -156,8 +154,7 @@ def down(state_dir: Path) -> bool:
     """Stop the local cluster and remove the state directory.
 
     Returns: False if the state directory does not exist
-    Raises: StateError if the directory has a file that edgeai did not create; the directory then
-        stays
+    Raises: StateError if the directory has a file that edgeai did not create, and stays
     """
     state_dir = _own(state_dir)
     if not state_dir.exists():
@@ -171,8 +168,7 @@ def down(state_dir: Path) -> bool:
 def _own(state_dir: Path) -> Path:
     """The real path of the state directory, after a check of the directory's content.
 
-    Raises: StateError if the directory has a file that edgeai did not create, because `down`
-        would remove this file
+    Raises: StateError for a file that edgeai did not create, which `down` would remove
     """
     state_dir = state_dir.resolve()
     try:
@@ -190,9 +186,7 @@ def _own(state_dir: Path) -> Path:
 
 
 def missing_sessions(environment: Environment, edges: tuple[str, ...]) -> str:
-    """The edges that have no session yet, or why the GlobalManager does not say; "" when every edge
-    has a session.
-    """
+    """The edges without a session, or why the GlobalManager does not say; "" for none."""
     try:
         nodes = status.fetch(environment.rest_url(), "/api/v1/nodes")
     except status.RestUnavailable as error:

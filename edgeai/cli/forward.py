@@ -21,8 +21,7 @@ Say = Callable[[str], object]
 class Forward:
     """Leads each connection to one pod, and to another one when that pod is gone.
 
-    A one-time code is known to the pod that has made it, so connections do not change the pod
-    without need.
+    Only the pod that has made a one-time code knows it, so connections keep their pod.
 
     Args: say: tells the user what goes wrong meanwhile
     """

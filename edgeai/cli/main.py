@@ -23,8 +23,7 @@ from edgeai.kube import warnings
 from edgeai.localcluster.errors import ClusterError
 from edgeai.text import printable
 
-# Each command imports late what it alone needs, so that `edgeai --help` and the shell's completion
-# answer at once.
+# Commands import late what they alone need, so that `edgeai --help` and completion answer at once.
 if TYPE_CHECKING:
     from edgeai.cli.status import Status
 

@@ -5,8 +5,7 @@
 Each runtime has a lock in requirements/ and a directory in the user's cache: a virtual environment
 with what the lock names. PyTorch comes from the first of these that has it: a Python of the
 machine, the package index, Debian (docs/decisions/0006-dependencies.md). The first call of
-`install` takes minutes and up to 2 GB. A later call returns at once, also in another checkout with
-the same lock.
+`install` takes minutes and up to 2 GB; once more, or for the same lock elsewhere, no time.
 """
 
 import fcntl
@@ -34,8 +33,7 @@ REQUIREMENTS: Final = next(
 )
 """The locks of the checkout. The wheel holds those of the demos."""
 _COMPLETE: Final = "complete"
-"""Lists the files outside the directory that the runtime needs. Without it an installation was
-interrupted."""
+"""Lists the files that the runtime needs outside. Without it an installation was interrupted."""
 _PROBE_S: Final = 60.0
 _BUILD_ENVIRONMENT: Final = {"horovod-driver": {"HOROVOD_SKIP_COMPILE": "1"}}
 """Name of a runtime -> variables for the build of its packages."""
@@ -163,9 +161,7 @@ class Runtime(msgspec.Struct, frozen=True):
 
     @contextmanager
     def _complete(self) -> Iterator[Path]:
-        """Begin without the directory, and delete it if the installation fails. Returns: the file
-        that completes it
-        """
+        """Gives the file that completes the directory, which an error in the block deletes."""
         shutil.rmtree(self.directory, ignore_errors=True)  # from an interrupted installation
         try:
             yield self.directory / _COMPLETE

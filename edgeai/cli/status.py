@@ -49,8 +49,7 @@ class RestUnavailable(EdgeAIError):
 
 
 def fetch(rest_url: str, path: str) -> list[Object]:
-    """The items of a list in the GlobalManager's REST. The list is empty when the GlobalManager
-    does not serve the resource.
+    """The items of a list in the GlobalManager's REST; none of a resource that it does not serve.
 
     Raises: RestUnavailable
     """

@@ -2,8 +2,7 @@
 
 The GlobalManager, and a LocalController for each edge node, run in the local cluster as in
 production: as pods in the namespace edgeai-system, with credentials in Secrets. deploy/ has the
-manifests for a real cluster. The manifests here differ in addresses and need no images, because all
-processes share one machine.
+manifests for a real cluster. These differ in addresses and need no images: all share one machine.
 """
 
 import hashlib
@@ -157,8 +156,7 @@ def _globalmanager(tuning: Tuning) -> Object:
         "ports": [{"containerPort": EDGE_PORT}, {"containerPort": HTTP_PORT}],
         # The Service must reach the pod before the GlobalManager is ready, because the
         # GlobalManager itself tells edges to wait. So the probe checks only the port. It has time,
-        # because the cluster and all pods share one machine: while that is busy, the Service must
-        # not lose its only replica.
+        # because all share one machine, and the Service must not lose its only replica.
         "readinessProbe": {
             "tcpSocket": {"port": HTTP_PORT},
             "periodSeconds": 1,

@@ -118,8 +118,7 @@ class AsyncClient:
         applied before and that is not there any more goes.
 
         Args: is_forced: take over fields that another client has set to other values
-        Raises: Conflict, which names these fields; InvalidObject for a field that the kind does not
-            have
+        Raises: Conflict, which names these fields; InvalidObject for a field of no kind
         """
         document = await self.apply_document(object_.object, is_forced=is_forced)
         return type(object_)(document)
@@ -198,8 +197,7 @@ class AsyncClient:
         Args:
             condition: "TYPE" or "TYPE=STATUS" of a condition, "ended" (it has succeeded or failed),
                 "deleted", or a function of the object
-        Raises: WaitTimeout, which says what the object waits for; ObjectGone when it was deleted,
-            also when another one has its name
+        Raises: WaitTimeout, which says for what; ObjectGone, also when another has its name
         """
         kind, ref = type(object_), self._ref(object_)
         check: Check | None

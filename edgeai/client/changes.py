@@ -24,8 +24,7 @@ from edgeai.kube.objects import NotReadable, Unreadable, read, read_event
 
 Word = Literal["ADDED", "MODIFIED", "DELETED"]
 WATCH_S: Final = 240.0
-"""The longest watch. A shorter one would cost the API server more, and a longer one would notice a
-dead connection later."""
+"""The longest watch. A shorter one costs the API server more; a longer one notices faults late."""
 _HEALTHY_S: Final = 5.0  # after a watch of this length the next one begins at once
 
 
@@ -151,8 +150,7 @@ class _Follower:
 def follow(
     kube: KubeClient, ref: ObjectRef, *, objects: Sequence[Object] = ()
 ) -> AsyncGenerator[Change, None]:
-    """Every object as ADDED, and then every change, without end. Iterate inside
-    `contextlib.aclosing`.
+    """Every object as ADDED, then every change, without end. Iterate inside `aclosing`.
 
     Args:
         ref: of one object; with the name "", all objects of its type in its namespace

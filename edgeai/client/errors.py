@@ -56,9 +56,7 @@ class WaitTimeout(EdgeAIError):
 
 
 class ObjectGone(EdgeAIError):
-    """The object was deleted while somebody waited for it. An object that has its name now is
-    another one.
-    """
+    """The object that somebody waits for was deleted. Another one may have its name now."""
 
     def __init__(self, ref: ObjectRef, uid: str, *, is_replaced: bool) -> None:
         self.ref, self.uid = ref, uid

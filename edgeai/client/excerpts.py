@@ -29,9 +29,7 @@ _DEADLINE_S: Final = 5.0  # a node that is out of contact gives no log
 async def state_with_logs(
     kube: KubeClient, object_: Object, pods: Sequence[Object], now: datetime | None = None
 ) -> State:
-    """`state_of`, and of the first crashes the last lines that the containers wrote, where they
-    still exist and the user may read them.
-    """
+    """`state_of`, with the last lines of the first crashed containers, as far as there are any."""
     state = state_of(object_, pods, now)
     logs = itertools.islice(_crashes(state.faults, pods, now), MAX_LOGS)
     lines = await asyncio.gather(*(_with_log(kube, *log) for log in logs))
@@ -42,9 +40,7 @@ async def state_with_logs(
 def _crashes(
     faults: Iterable[Fault], pods: Iterable[Object], now: datetime | None
 ) -> Iterator[tuple[int, Fault, Object, Fault]]:
-    """(number of the fault, the fault, its pod, the crash of the pod's container). A fault from a
-    condition has only the pod's name.
-    """
+    """(number, fault, pod, crash). A fault from a condition has only the pod's name."""
     by_name = {str(pod["metadata"]["name"]): pod for pod in pods}
     for number, fault in enumerate(faults):
         pod = by_name.get(fault.worker)

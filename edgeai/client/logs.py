@@ -211,9 +211,7 @@ class _Followed:
             await self._lines.put(error)
 
     async def _judge(self, controllers: set[str]) -> None:
-        """Learn which of these controllers, which exist, belong to the job. So pods of others cost
-        no request, however often they change.
-        """
+        """Learn which of these controllers are of the job, so that other pods cost no requests."""
         self._owners = await owners_of(self._kube, self._job)
         self._judged |= controllers
 

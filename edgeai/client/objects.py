@@ -151,9 +151,7 @@ class Resource(Generic[S, T]):
 
 
 def plain(value: Any) -> Any:
-    """The JSON of a struct, without the fields that have their default: the API keeps what a user
-    has written, and no more.
-    """
+    """The JSON of a struct without defaults: the API keeps what a user has written, no more."""
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
         pairs = ((field, getattr(value, field.name)) for field in fields)

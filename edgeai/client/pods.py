@@ -24,9 +24,7 @@ _COUNTS_SHOWN: Final = 6
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One worker: its pod, and what the LocalController of its node has reported last. The one or
-    the other may be missing.
-    """
+    """One worker: its pod, and the last report of its node's LocalController, or one of the two."""
 
     name: str
     """Of the pod; of a worker without a pod, the name by which it reports."""
@@ -41,9 +39,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def pods_of(kube: KubeClient, job: AnyResource) -> list[Object]:
-    """The pods whose controller is the job, a child of the job, or an object that Kubernetes made
-    for a child; by name. Raises: ApiError
-    """
+    """The pods of the job, its children, and what Kubernetes made for these. Raises: ApiError"""
     owners = await owners_of(kube, job)
     pods = (await kube.list(PODS, namespace=job.namespace)).items
     return sorted(owned(pods, owners), key=lambda pod: str(pod["metadata"]["name"]))

@@ -46,8 +46,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """ "" while the object is under way. A service that runs has succeeded, and so has a Dataset
     that is counted."""
     faults: tuple[Fault, ...] = ()
-    """What keeps the object from going on, or why it has failed: the cause before its
-    consequences."""
+    """Why the object does not go on, or has failed: the cause before its consequences."""
 
     @property
     def waits_for(self) -> tuple[str, ...]:

@@ -69,8 +69,7 @@ def train(
         name: of the job; "" for the name of the function, and letters that make it unique
         namespace: "" for the namespace of the client
         client: None for a new one, for the current context, which the end of the program closes
-    Raises: NotShippable for a function that needs what the workers do not have; InvalidObject;
-        ApiError
+    Raises: NotShippable for a function that needs what workers lack; InvalidObject; ApiError
     """
     trainer = Trainer(
         program=program_of(function, args or {}),

@@ -14,8 +14,7 @@ from edgeai.api.status import count_of, left_s, mapping, parse_time
 from edgeai.faults.faults import Fault, pod_fault
 
 PENDING_S: Final = 60.0
-"""Seconds after which a pod that does not start is a fault, when nobody says why it does not start.
-Most pods start sooner."""
+"""Seconds after which a pod that does not start, for no reason that anybody says, is a fault."""
 LOOP_RUN_S: Final = 600.0
 """Seconds. A container that runs longer is not in a crash loop: the kubelet, too, forgets the
 earlier ends of a container after this time."""
@@ -63,18 +62,14 @@ def container_fault(
 
 
 def _is_lost_by_node(end: Mapping[str, Any]) -> bool:
-    """Whether the node does not know how the container ended. containerd says so of a container
-    that ran when the node went down.
-    """
+    """Whether the node does not know the end. containerd says so after the node went down."""
     return (end.get("exitCode"), end.get("reason")) == (255, "Unknown")
 
 
 def _node_restart(
     pod: Object, container: Mapping[str, Any], loss: Mapping[str, Any], now: datetime | None
 ) -> Fault:
-    """The fault of a container that went down with its node. While the pod goes on and the node may
-    start the container again, it is none.
-    """
+    """The fault of a container that went down with its node, unless the node may start it again."""
     name = _name(container)
     detail = f"the node has lost container {name}, as when it restarts"
     # Nothing starts a container of a failed pod again, so there is no reason to wait.
@@ -109,8 +104,7 @@ def _crash(
     """
     reason = str(end.get("reason") or "Error")
     policy = mapping(pod.get("spec")).get("restartPolicy", "Always")
-    # One word for the pause and for the moments after it: with two, the condition would change with
-    # each restart.
+    # One word for the pause and the moments after it: two would change the condition each time.
     if reason == "Error" and phase_of(pod) != "Failed" and policy != "Never":
         reason = CRASH_LOOP
     name = _name(container)
@@ -144,9 +138,7 @@ def _name(container: Mapping[str, Any]) -> str:
 def _loop_left_s(
     running: Mapping[str, Any], last_end: Mapping[str, Any], now: datetime | None
 ) -> float:
-    """Seconds until a container that runs again after a crash counts as recovered: it must run
-    twice as long as before its crash.
-    """
+    """Seconds until a container counts as recovered: after twice the time before its crash."""
     start, end = parse_time(last_end.get("startedAt")), parse_time(last_end.get("finishedAt"))
     run_s = (end - start).total_seconds() if start and end else 0.0
     if now is None or run_s >= LOOP_RUN_S:

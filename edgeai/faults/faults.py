@@ -1,7 +1,6 @@
 """A fault: what is wrong with a job or one of its pods, why, and what to do.
 
-A condition has the faults of a job as one text, from which `faults_in` reads them again. Pure and
-total.
+A condition has a job's faults as one text, which `faults_in` reads again. Pure and total.
 """
 
 import math
@@ -118,8 +117,7 @@ def stalled_finding(last: Mapping[str, Any], faults: Sequence[Fault]) -> Finding
     if not faults:
         return None
     reason, message = faults[0].reason, str(last.get("message", ""))
-    # A scheduler's numbers change with other pods. The old message stays, so a full cluster costs
-    # one write and not many.
+    # A scheduler's numbers change with other pods. With the old message a full cluster writes once.
     is_same = last.get("reason") == reason and is_same_summary(message, faults)
     return Finding(STALLED, Truth.TRUE, reason, message if is_same else summary(faults))
 

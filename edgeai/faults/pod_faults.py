@@ -22,8 +22,7 @@ from edgeai.faults.faults import Fault, in_order, pod_fault
 AWAITING_MASTER: Final = "AwaitingMaster"
 MASTER_UNREACHABLE: Final = "MasterUnreachable"
 MASTER_WAIT: Final = "init-pytorch"
-"""Name of the init container with which a worker waits for its master, as in the Kubeflow
-operator."""
+"""Init container in which a worker waits for its master, as the Kubeflow operator calls it."""
 _ROLES_AHEAD: Final = frozenset({"master", "chief", "launcher", "aggregator", "cloud"})
 """Roles of workers that others of the job wait for."""
 
@@ -44,8 +43,7 @@ def examine(pods: Iterable[Object], now: datetime | None = None) -> Examination:
 
     Args: now: UTC. None: only what the pods themselves call a fault, however long they wait
     """
-    # Sorted by pod and then by cause, which keeps the order of pods. The same pods in another order
-    # give the same message.
+    # Sorted by pod, then by cause: the same pods in another order give the same message.
     faults = in_order(fault for pod in sorted(pods, key=_rank) for fault in _faults(pod, now))
     times_s = (time_s for fault in faults for time_s in (fault.begins_in_s, fault.ends_in_s))
     return Examination(
@@ -73,8 +71,7 @@ def _faults(pod: Object, now: datetime | None) -> Iterator[Fault]:
     phase, reason, message = phase_of(pod), state.get("reason"), state.get("message", "")
     if phase == "Succeeded":
         return
-    # The node or the cluster has ended the pod, as by an eviction. The ends of its containers are
-    # the consequence.
+    # The node or the cluster has ended the pod, as by an eviction, and so its containers.
     if phase == "Failed" and reason:
         yield pod_fault(pod, reason, message)
         return

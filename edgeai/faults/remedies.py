@@ -14,9 +14,7 @@ from edgeai.api.status import STARTING, SUCCEEDED, WAITING
 
 
 class Cause(enum.IntEnum):
-    """What a fault of a job comes from, in causal order: a fault can only be the reason of later
-    ones.
-    """
+    """What a fault comes from, in causal order: a fault can only be the reason of later ones."""
 
     SPEC = enum.auto()
     REFERENCES = enum.auto()
@@ -104,8 +102,7 @@ BY_CAUSE: Final[Mapping[Cause, Mapping[str, str]]] = {
         "NodeNotFound": "join the node that the message names, or correct the name",
         "SecretNotFound": "create the Secret that the message names, or correct credentialName",
         "SecretInvalid": "correct the annotations of the Secret that the message names",
-        # The kubelet's word for a ConfigMap or Secret that a variable refers to and that is
-        # missing.
+        # The kubelet's word for a missing ConfigMap or Secret that a variable refers to.
         "CreateContainerConfigError": (
             "create the ConfigMap or Secret that the message names, or correct the template"
         ),
@@ -261,8 +258,7 @@ UNKNOWN: Final = (
 )
 """For a reason that no version of Kubernetes had when this table was written."""
 
-# Other controllers may put conditions into a status. A type that is in neither set is good, because
-# edgeai cannot say what it means.
+# Others may put conditions into a status. A type in neither set is good, for nobody knows it.
 _BAD_WHEN_TRUE: Final = frozenset({"Failed", "Stalled", "Overridden", "Restarting", "ScaleFailed"})
 _BAD_UNLESS_TRUE: Final = frozenset(
     {"Accepted", "ResolvedRefs", "Counted", "EdgeConnected", "CloudReachable", "Running"}

@@ -127,8 +127,7 @@ def faults_of(
     pod_faults = examine(pods, now).faults if is_at_work else ()
     bad_conditions = (condition for condition in conditions if not is_good(condition))
     condition_faults = [fault for condition in bad_conditions for fault in faults_in(condition)]
-    # The pod of a worker says that it waits. Only the job knows that the master runs, so its
-    # condition says more here.
+    # The pod of a worker says that it waits. The job's condition says that the master runs.
     unreachable = {fault.worker for fault in condition_faults if fault.reason == MASTER_UNREACHABLE}
     news = (
         fault
@@ -141,9 +140,7 @@ def faults_of(
 
 
 def _runs_at_edge(status: Mapping[str, Any], fault: Fault) -> bool:
-    """Whether the node is silent for Kubernetes only: its LocalController says that the worker
-    runs.
-    """
+    """Whether the node is silent for Kubernetes only: its LocalController says the worker runs."""
     if fault.reason != "NodeNotReady" or not fault.node:
         return False
     reports = map(mapping, mapping(status.get("workers")).values())
@@ -157,8 +154,7 @@ def _without_repetitions(faults: Iterable[Fault]) -> list[Fault]:
     """The first fault of each worker with the same cause, and of the others each message once."""
     by_key: dict[tuple[Any, ...], Fault] = {}
     for fault in faults:
-        # By the cause and not by the reason: a pod and a condition may have two words for one
-        # crash.
+        # By the cause, not the reason: pod and condition may have two words for one crash.
         key = (fault.worker, fault.cause) if fault.worker else ("", fault.message)
         by_key.setdefault(key, fault)
     return list(by_key.values())

@@ -52,9 +52,7 @@ def tone_of(phase: str, faults: Sequence[Fault]) -> Tone:
 
 
 def contact_of(*, is_connected: bool, is_expected: bool) -> tuple[str, Tone]:
-    """The word for the contact with a node. Args: is_expected: the node is at the edge, or has had
-    a session
-    """
+    """The contact with a node. Args: is_expected: it is at the edge, or has had a session"""
     if is_connected:
         return "connected", Tone.GOOD
     return ("no session", Tone.BAD) if is_expected else ("none needed", Tone.DONE)

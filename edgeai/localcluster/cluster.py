@@ -1,7 +1,6 @@
 """Runs all parts of a cluster: store, API server, controllers, kubelet, service proxy.
 
-One TaskGroup owns every task. A task that fails ends the whole cluster, so a running cluster is
-complete.
+One TaskGroup owns every task. A task that fails ends the cluster, so a running one is complete.
 """
 
 import asyncio
@@ -48,8 +47,7 @@ from edgeai.times import Clock, utc_now
 log = get_logger(__name__)
 
 STOP_LIMIT_S = 7.0
-"""Longest grace of a pod, in seconds, when the cluster stops. This limit keeps the whole stop below
-10 s."""
+"""Longest grace of a pod, in seconds, when the cluster stops: keeps the whole stop below 10 s."""
 Ready = Callable[[Store, ClusterProcess], None]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -144,9 +142,7 @@ class Cluster:
     async def _tasks(
         self, host: PodHost, kubelet: Kubelet, proxy: ServiceProxy
     ) -> AsyncIterator[None]:
-        """Run the tasks of the cluster. At the end the controllers stop before all others, because
-        they would replace the pods that stop.
-        """
+        """Run all tasks. Controllers end first: they would replace the pods that stop."""
         async with TaskGroup() as tasks:
             controllers = [
                 tasks.create_task(controller.run(), name=controller.name)

@@ -60,8 +60,7 @@ def start(
     if pod_env:
         argv += ["--pod-env", ",".join(f"{name}={value}" for name, value in pod_env.items())]
     log_file = _rotate_log(state)
-    # Signals are blocked until `pid` is known. An earlier signal would end this process and leave
-    # the cluster running.
+    # Signals are blocked until `pid` is known: an earlier one would leave the cluster running.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         pid = _spawn(argv, log_file, former)

@@ -46,8 +46,7 @@ class ClusterProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     pid: int
     start_ticks: int
-    """When the process started, in clock ticks since boot. A later process with the same pid has
-    another number."""
+    """When the process started, in clock ticks since boot. A later one with its pid has another."""
     api: str
     """URL of the API, without the token."""
     network: str

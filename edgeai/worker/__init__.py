@@ -1,8 +1,7 @@
 """The library for user workers: joint inference with an edge model and a cloud model, and
 incremental learning.
 
-It imports no GlobalManager, no LocalController and no ML framework. It starts no event loop, and
-does not configure logging.
+It imports no manager and no ML framework, starts no event loop, and does not configure logging.
 """
 
 from edgeai.worker.big_model_service import BigModelService

@@ -35,8 +35,7 @@ DEFAULT_WAIT_S: Final = 30.0
 class BigModelService:
     """Serves an estimator over HTTP. The constructor begins to listen; serve() loads the model.
 
-    Raises: SettingsError if the service cannot listen on the address, or cannot write the file of
-        hard examples
+    Raises: SettingsError if it cannot listen, or cannot write the file of hard examples
     """
 
     def __init__(

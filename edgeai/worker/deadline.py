@@ -30,8 +30,7 @@ class Deadline:
 class DeadlineSocket(socket.socket):
     """A stream socket on which connecting, sending and receiving end at `deadline`.
 
-    http.client and http.server read through makefile(), which calls recv_into. So the deadline
-    holds for them, too.
+    http.client and http.server read by makefile(), which calls recv_into, so it holds for them.
     """
 
     deadline: Deadline

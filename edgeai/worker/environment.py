@@ -1,8 +1,7 @@
 """The variables that the GlobalManager gives to a worker, parsed once into one frozen struct.
 
 Only the constructors of the worker classes, such as JointInference, read os.environ. The variables
-have the same names as in Sedna. Variables whose names end in _SECONDS exist only in edgeai, and are
-optional.
+have Sedna's names; those that end in _SECONDS exist only in edgeai, and are optional.
 
 The secret in the path of LC_SERVER appears neither in the struct's repr nor in an error.
 """

@@ -5,8 +5,7 @@ count nothing and log nothing. All of them are pure except Random. The formulas 
 are the same as in Sedna's library, so Sedna's manifests keep their meaning.
 
 The formulas do not define two cases. A sample with an empty prediction (None, or no element) is not
-hard, as in Sedna. A sample whose prediction contains NaN is hard, because the edge then has no
-usable answer.
+hard, as in Sedna. One whose prediction contains NaN is hard: the edge has no usable answer.
 """
 
 import inspect
@@ -61,8 +60,7 @@ class CrossEntropy:
     """A sample is hard if its certainty 1 + Σ p·ln p / ln n is below the threshold.
 
     A prediction is a vector of n class probabilities. The certainty is 1 if one class has all the
-    probability, and 0 if all classes are equally probable. For n = 1 the certainty is 1. For p = 0
-    the term p·ln p is 0, its limit.
+    probability, and 0 if all are equally probable. For n = 1 it is 1. For p = 0, p·ln p is 0.
     """
 
     def __init__(self, *, threshold_cross_entropy: Parameter = 0.5) -> None:

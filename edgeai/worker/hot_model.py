@@ -134,8 +134,7 @@ class HotModel:
     @property
     def facts(self) -> dict[str, str]:
         """What reports say of the model. `modelLoading` names the version that is being loaded, and
-        since when. `modelFault` says why it has no version, or names a newer
-        version that cannot be loaded.
+        since when. `modelFault` says why there is none, or names a newer one that cannot be loaded.
         """
         version = self._version
         facts = {"modelFault": self._fault, "modelLoading": self._loading}

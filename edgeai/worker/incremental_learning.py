@@ -10,10 +10,10 @@ A worker whose report nobody takes fails, and the job tries again.
 """
 
 import logging
-import math
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -29,6 +29,7 @@ from edgeai.worker.hot_model import FixedModel, HotModel
 from edgeai.worker.joint_inference import mining_from
 from edgeai.worker.local_model import ContentError, ModelVersion
 from edgeai.worker.reporter import Reporter, reporter_from
+from edgeai.worker.results import finite_numbers
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ COUNTS: Final = ("seen", "hard")
 FIRST_REPORT_S: Final = 300.0
 """Seconds in which the result must be reported. The LocalController may be starting."""
 LAST_REPORT_S: Final = 2.0
-MAX_METRICS: Final = 12
+_metrics: Final = partial(finite_numbers, most=12, max_chars=40)
 """A status keeps 32 numbers of a worker."""
 
 
@@ -141,7 +142,7 @@ class IncrementalLearning:
             raise wrong("MODEL_URL", "is no directory: give the job an outputDir on the node")
         if environment.base_model_url and Path(environment.base_model_url).exists():
             self._estimator.load(environment.base_model_url)
-        metrics = _numbers(self._estimator.train(train_data, **options) or {})
+        metrics = _metrics(self._estimator.train(train_data, **options))
         target = Path(environment.model_url) / self._model_name
         target.parent.mkdir(parents=True, exist_ok=True)
         self._estimator.save(str(target))
@@ -159,7 +160,7 @@ class IncrementalLearning:
         results = []
         for url in self._environment.model_urls:
             self._estimator.load(url)
-            results.append((url, _numbers(self._estimator.evaluate(data, **options))))
+            results.append((url, _metrics(self._estimator.evaluate(data, **options))))
         self._report_results("eval", results)
         return [metrics for _, metrics in results]
 
@@ -292,16 +293,3 @@ class ModelFile:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are finite numbers, at most MAX_METRICS."""
-    numbers = {}
-    for name, value in metrics.items():
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            continue
-        if math.isfinite(number):
-            numbers[str(name)[:40]] = number
-    return dict(list(numbers.items())[:MAX_METRICS])

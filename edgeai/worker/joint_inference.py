@@ -5,8 +5,7 @@
             use(result.answer)
 
 inference() answers even without the cloud: if the cloud sends no answer in time, inference() uses
-the edge's answer. A Reporter sends the counts to the LocalController; inference() never waits for
-the Reporter.
+the edge's answer. A Reporter sends the counts to the LocalController; nobody waits for it.
 """
 
 import logging

@@ -2,8 +2,7 @@
 
 One daemon thread sends the reports. It keeps only the latest state, without a queue, and never
 stops trying: after an outage of the LocalController the next report contains the whole state.
-Reporting does not block the worker's own work and raises no error in it. The secret in the path of
-LC_SERVER is not logged.
+Reporting neither blocks nor fails the worker. The secret in LC_SERVER's path is not logged.
 """
 
 import logging
@@ -23,7 +22,6 @@ from edgeai.backoff import Backoff
 from edgeai.worker.deadline import Deadline
 from edgeai.worker.environment import LCServer, ReportEnvironment
 from edgeai.worker.http_exchange import ExchangeError, HTTPPeer, Request
-from edgeai.worker.report_schedule import ReportSchedule
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +31,54 @@ Info = TypeVar("Info")
 POST_TIMEOUT_S: Final = 5.0
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class ReportSchedule:
+    """Plans at most one report in each period, heartbeats, and a back-off after failures. Pure: it
+    takes and returns moments, in seconds.
+
+    Args:
+        period_s: least time between two reports
+        heartbeat_s: most time between two reports, 0: no heartbeat
+    """
+
+    def __init__(self, *, period_s: float, heartbeat_s: float, backoff: Backoff) -> None:
+        self._period_s = period_s
+        self._heartbeat_s = heartbeat_s
+        self._backoff = backoff
+        self._is_changed = True  # the first report says that the worker has started
+        self._is_requested = False
+        self._not_before_s = -math.inf
+        self._beat_s = math.inf
+
+    def due_s(self) -> float:
+        """The moment of the next report; inf: none until something changes."""
+        if self._is_requested:
+            return -math.inf
+        if self._is_changed:
+            return self._not_before_s
+        return max(self._beat_s, self._not_before_s)
+
+    def changed(self) -> None:
+        self._is_changed = True
+
+    def request_now(self) -> None:
+        """Ask for one report now. The report does not wait for the period or for the back-off."""
+        self._is_requested = True
+
+    def started(self) -> None:
+        """Call this when the sending of a report with the present state begins."""
+        self._is_changed = self._is_requested = False
+
+    def succeeded(self, now_s: float) -> None:
+        self._backoff.reset()
+        self._is_requested &= self._is_changed  # this report answers the request
+        self._not_before_s = now_s + self._period_s
+        self._beat_s = now_s + self._heartbeat_s if self._heartbeat_s else math.inf
+
+    def failed(self, now_s: float, *, retry_after_s: float) -> None:
+        self._is_changed = True
+        self._not_before_s = now_s + self._backoff.next_s(at_least_s=retry_after_s)
 
 
 class Output(msgspec.Struct, frozen=True, rename="camel"):
@@ -114,9 +160,7 @@ class Reporter(Generic[Info]):
     def change(
         self, change: Callable[[Info], Info], *, facts: Mapping[str, Any] | None = None
     ) -> None:
-        """Replace the info by `change(info)`, and the facts if given, and report both. Returns at
-        once.
-        """
+        """Replace the info by `change(info)`, and given facts, and report both. Returns at once."""
         with self._news:
             self._info = change(self._info)
             self._facts = self._facts if facts is None else facts

@@ -3,8 +3,10 @@
 Pure data. JointInference creates the data; the user's script and the Reporter read it.
 """
 
+import contextlib
 import enum
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -76,6 +78,19 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             answered_by_cloud=self.answered_by_cloud + other.answered_by_cloud,
             fallbacks=self.fallbacks + other.fallbacks,
         )
+
+
+def finite_numbers(metrics: Any, most: int, max_chars: int) -> dict[str, float]:
+    """The first `most` of the metrics of an estimator that are finite numbers; empty for no map.
+
+    Args: max_chars: of a name, which is cut
+    """
+    numbers: dict[str, float] = {}
+    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            if math.isfinite(number := float(value)) and len(numbers) < most:
+                numbers[str(name)[:max_chars]] = number
+    return numbers
 
 
 COUNT_NAMES: Final = Counts.__struct_encode_fields__

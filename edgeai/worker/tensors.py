@@ -61,8 +61,7 @@ _tensor_decoder: Final = msgspec.msgpack.Decoder(Tensor)
 def as_samples(batch: Any) -> Array:
     """`batch` as an array with one row per sample.
 
-    Raises: TensorError if `batch` has no first axis, an empty further axis, or a dtype that cannot
-        be sent
+    Raises: TensorError for no first axis, an empty further one, or a dtype that cannot be sent
     """
     try:
         samples = np.asarray(batch)
@@ -89,9 +88,7 @@ def require_rows(shape: tuple[int, ...]) -> None:
 
 
 def to_tensor(array: Array) -> Tensor:
-    """Raises: TensorError for a dtype that cannot be sent (objects, text, complex numbers), or an
-    empty axis behind the first
-    """
+    """Raises: TensorError for objects, text, complex numbers, an empty axis behind the first"""
     require_supported(array.dtype)
     require_rows(array.shape)
     if array.ndim > MAX_DIMENSIONS:

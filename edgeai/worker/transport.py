@@ -89,9 +89,7 @@ def proxy_of(environment: ReportEnvironment) -> Proxy | None:
 
 
 def answers(peer: Address, deadline: Deadline) -> bool:
-    """Whether the peer's address answers from this node, be it by a refusal: then the way is open
-    and the peer has not started yet.
-    """
+    """Whether the way to the peer is open: it answers, be it by a refusal before its start."""
     try:
         connect(Resolver(peer.host, peer.port), deadline).close()
     except ConnectionRefusedError:

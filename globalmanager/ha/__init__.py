@@ -1,3 +1,1 @@
-"""Several GlobalManagers at the same time: which leads, which are alive, and which serves a
-node.
-"""
+"""Several GlobalManagers: which leads, which are alive, and which serves a node."""

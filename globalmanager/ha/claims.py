@@ -17,8 +17,7 @@ import msgspec
 from edgeai.ids import NodeName
 
 MAX_ENCODED_BYTES: Final = 1_000_000
-"""Limit of the text. The API server accepts objects up to 1 MiB. About 60,000 claims fit; 50,000 of
-nodes with certificates."""
+"""Limit of the text: an object has 1 MiB. About 60,000 claims fit; 50,000 with certificates."""
 _NEARLY_FULL: Final = 0.8  # fraction of the limit; `encode` leaves out claims in steps of a tenth
 _MAX_DECODED_BYTES: Final = 16 * 1024 * 1024
 _FINGERPRINT_CHARS: Final = 12
@@ -38,11 +37,9 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     since: int
     """The time when the session opened, in seconds since 1970. The time is only for display."""
     ledger: str
-    """`fingerprint` of the node's ledger. Different ledgers show that two LocalControllers use one
-    name."""
+    """`fingerprint` of the node's ledger: different ones show two LocalControllers of a name."""
     clashes: int = 0
-    """How often this replica saw two LocalControllers use the node's name. Each increase causes an
-    Event."""
+    """How often this replica saw two LocalControllers use the name. Each increase is an Event."""
     certificate_end: int = 0
     """The day on which the node's client certificate or its CA ends, in days since 1970; 0: the
     session has none. Days make the claims of 10,000 nodes a fifth longer, seconds two fifths."""

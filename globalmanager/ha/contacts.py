@@ -1,7 +1,6 @@
 """Knows which nodes have a session: joins this replica's claims with the claims of other replicas.
 
-Subscribers hear of each change. This module does no I/O. All calls come from the event loop's
-thread.
+Subscribers hear of each change. No I/O. All calls come from the event loop's thread.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -64,9 +63,7 @@ class ServingReplica(NamedTuple):
 
 
 class ContactSubscriber:
-    """Gets the news of Contacts. A subclass overrides the methods whose news it needs. A method
-    must return at once.
-    """
+    """Gets news of Contacts. A subclass overrides what it needs. Methods return at once."""
 
     def contact_changed(self, node: NodeName) -> None:
         """The node got its first session, or lost its last session."""
@@ -109,9 +106,7 @@ class Contacts:
     # ---- questions ----
 
     def by_node(self) -> Mapping[NodeName, Contact]:
-        """The contact of every node that ever had a session at any replica. The mapping is
-        read-only and shows later changes.
-        """
+        """The contact of every node that ever had a session anywhere. Read-only, and live."""
         return _ContactsByNode(self._changes, self._clock)
 
     def without_session(self, nodes: Collection[NodeName]) -> set[NodeName]:
@@ -120,9 +115,7 @@ class Contacts:
 
     @property
     def own_claims(self) -> Claims:
-        """The claims of this replica, one for each open session. The mapping is read-only and shows
-        later changes.
-        """
+        """This replica's claims, one for each open session. Read-only, and live."""
         return MappingProxyType(self._own_claims)
 
     def elsewhere(self, node: NodeName) -> Claim | None:
@@ -140,8 +133,7 @@ class Contacts:
     # ---- the sessions of this replica ----
 
     def claim(self, node: NodeName, *, ledger: str, certificate_end: int = 0) -> None:
-        """Claim `node` for this replica, because a session has opened here. Another replica with an
-        older session closes that session.
+        """Claim `node`, because a session has opened here. Others then close an older one.
 
         Args:
             ledger: `fingerprint` of the node's ledger

@@ -5,8 +5,7 @@ The elector closes the fence before any other replica can lead. A "reign" is the
 replica leads after an election. The field `leaseTransitions` of the Lease is the epoch. The epoch
 grows with each reign, and the edges learn the epoch. A replica never relies on the wall clock of
 another replica. A replica measures with its own clock for how long it has seen no renewal of the
-Lease. client-go's elector works in the same way, with one difference: here a request of the leader
-ends at the latest with the reign.
+Lease. So does client-go's elector, but here a request of the leader ends with the reign.
 """
 
 import asyncio
@@ -77,8 +76,7 @@ class Identity(NamedTuple):
         """The identity of this process.
 
         Args: replica_name: "" when the settings give no name. In that case no process counts as
-            successor of another process, because two hosts or containers may have the same host
-            name.
+            successor of another process: two hosts or containers may have one host name.
         """
         process = secrets.token_hex(5)
         return cls(replica_name or f"{socket.gethostname()}-{process}", process)
@@ -87,9 +85,7 @@ class Identity(NamedTuple):
         return f"{self.replica}_{self.process}"
 
     def is_successor_of(self, holder: str) -> bool:
-        """Whether `holder` is an earlier process of this replica. The earlier process must have
-        ended by now.
-        """
+        """Whether `holder` is an earlier process of this replica, which must have ended by now."""
         replica, _, process = holder.rpartition("_")
         return bool(self.replica) and replica == self.replica and process != self.process
 
@@ -126,15 +122,12 @@ class Elector:
         self._look = asyncio.Event()  # set: read or renew the Lease without a pause
         self.leads = False
         self.epoch = 0
-        """The highest known epoch, of this or another replica's reign; 0 before the first read of a
-        Lease."""
+        """The highest known epoch of any replica; 0 before the first read of a Lease."""
         self.problem = "the Lease was not read yet"
         """Why the last read or renewal of the Lease failed; "" when it succeeded."""
 
     def subscribe(self, listener: LeadershipListener) -> None:
-        """Call `listener` when this replica begins to lead (True) and when the reign ends
-        (False).
-        """
+        """Call `listener` when this replica begins to lead (True) and ends to lead (False)."""
         self._listeners.append(listener)
 
     @property
@@ -142,17 +135,13 @@ class Elector:
         return str(self._last_spec.get("holderIdentity") or _NO_HOLDER)
 
     def look_soon(self, spec: Object) -> None:
-        """Read the Lease at once when `spec` has a new holder or epoch. A watch delivered
-        `spec`.
-        """
+        """Read the Lease at once if `spec`, from a watch, has a new holder or epoch."""
         term = (spec.get("holderIdentity") or _NO_HOLDER, _epoch_of(spec))
         if term != (self.holder, self.epoch):
             self._look.set()
 
     async def run(self) -> None:
-        """Take part in the elections until this task is cancelled. Then release the Lease within a
-        limited time.
-        """
+        """Take part in elections until cancelled. Then release the Lease in limited time."""
         try:
             while True:
                 await self.look()
@@ -161,8 +150,7 @@ class Elector:
             await self._release()
 
     async def look(self) -> None:
-        """Make one attempt to renew the Lease as leader, or to read the Lease and take a free
-        Lease.
+        """Try once to renew the Lease as leader, or to read it and take a free one.
 
         The attempt ends within a limited time.
         """
@@ -212,9 +200,7 @@ class Elector:
         return self._seen_at + duration_s - self._clock.elapsed()
 
     async def _create(self) -> Object:
-        """Create the Lease without a holder. Its first holder learns from it the time of the API
-        server.
-        """
+        """Create the Lease without a holder, who then learns the time of the API server."""
         metadata = {
             "name": self._ref.name,
             "namespace": self._ref.namespace,
@@ -303,9 +289,7 @@ class Elector:
             pass
 
     async def _release(self) -> None:
-        """Cancel the writes that are under way. Then release the Lease so that another replica can
-        lead.
-        """
+        """Cancel the writes under way. Then release the Lease, so that another can lead."""
         if not self.leads:
             return
         self._end_reign("this replica stops")

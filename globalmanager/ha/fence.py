@@ -1,8 +1,7 @@
 """The fence lets writes to the Kubernetes API pass only while this replica surely leads.
 
 The elector opens and closes the fence. A guarded client (kube.guard) sends every write through the
-fence. A frozen process may wake up after its time as leader. The process then finds the fence
-closed.
+fence. A frozen process that wakes up after its time as leader finds the fence closed.
 """
 
 import asyncio
@@ -35,8 +34,7 @@ class Fence:
         return max(0.0, self._until - self._clock.elapsed())
 
     def open_until(self, until: float) -> None:
-        """Let writes pass until this time of the fence's clock. The writes under way get the same
-        deadline.
+        """Let writes pass until this time of the fence's clock, those under way, too.
 
         A time in the past closes the fence.
         """

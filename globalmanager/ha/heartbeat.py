@@ -3,8 +3,7 @@
 Run by roster. Most watches are silent while no object changes, so their silence proves nothing. The
 watch of the replicas' Leases is the exception. The leader renews its Lease every 1.5 s, and every
 replica renews its own Lease three times in the duration of a Lease. When no Lease changes for a
-longer time, all watches and all pooled connections may be dead. A request over a dead connection
-hangs until its deadline.
+longer time, all watches and pooled connections may be dead, and requests hang on them.
 
 The client then tries a new connection until the API server answers. The new connection replaces all
 earlier connections, and every waiting informer tries again at once. So the informers catch up
@@ -44,8 +43,7 @@ class Heartbeat:
         self._client = client
         self._silence_s = silence_s
         # The silence after which the client dials again. The time doubles after each new connection
-        # without a change of a Lease. In that case the connection is healthy, but no replica can
-        # write its Lease.
+        # without a change of a Lease: then no replica can write its Lease over a good connection.
         self._patience_s = silence_s
         self._since = -math.inf  # time of the last change of a Lease, or of the last new connection
 

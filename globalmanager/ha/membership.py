@@ -1,7 +1,6 @@
 """Builds the three parts that deal with other replicas: elector, presence and roster.
 
-The three parts share one client. The roster watches the Leases and passes changes on to elector and
-presence.
+The parts share one client. The roster passes changes of Leases on to elector and presence.
 """
 
 from typing import Final
@@ -76,16 +75,12 @@ class Membership:
         )
 
     def unknown(self) -> tuple[str, ...]:
-        """Why this replica does not know the other replicas yet. "" when it knows them. The edge
-        server serves no edge before.
-        """
+        """Why this replica does not know the others, and serves no edges yet; "" when it does."""
         unread = f"Lease: {self.elector.problem}" if self.elector.epoch == 0 else ""
         return tuple(problem for problem in (unread, self.roster.problem) if problem)
 
     def complaints(self) -> tuple[str, ...]:
-        """Further problems with the other replicas. The edge server serves edges in spite of these
-        problems.
-        """
+        """Problems with the other replicas in spite of which this one serves edges."""
         is_known = self.elector.epoch > 0  # without an epoch, `unknown` names the problem
         lease = f"Lease: {self.elector.problem}" if is_known and self.elector.problem else ""
         return tuple(filter(None, (lease, self.presence.problem, *self.roster.complaints)))

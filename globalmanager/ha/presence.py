@@ -34,8 +34,7 @@ log = logs.get_logger(__name__)
 CLAIMS_FIELD: Final = "claims"
 # On the Lease of a replica that serves edges: its own URL for edges, or "" if it has none.
 EDGE_URL_ANNOTATION: Final = "edgeai.io/edge-url"
-# Number of renewals within the duration of the Lease. With three renewals, one renewal may fail and
-# another may be late.
+# Renewals within the duration of the Lease: with three, one may fail and another be late.
 _RENEWALS: Final = 3
 _DELETE_S: Final = 2.0
 _UNKNOWN: Final = ""  # in place of encoded claims
@@ -97,9 +96,7 @@ class Presence(ContactSubscriber):
 
     @property
     def problem(self) -> str:
-        """Why this replica failed to write its Lease or its claims to the Kubernetes API. The text
-        is "" when both writes succeeded.
-        """
+        """Why the Lease or the claims could not be written; "" when both were."""
         return "; ".join(self._problems.values())
 
     def publish_again(self) -> None:
@@ -109,9 +106,7 @@ class Presence(ContactSubscriber):
         self._beat_now.set()
 
     async def run(self) -> None:
-        """Renew the Lease and publish the claims until this task is cancelled. Then delete both
-        objects.
-        """
+        """Renew the Lease and publish the claims until cancelled. Then delete both."""
         try:
             async with TaskGroup() as tasks:
                 tasks.create_task(self._heartbeats(), name="presence heartbeat")
@@ -231,9 +226,7 @@ class Presence(ContactSubscriber):
         self._problems[operation] = text
 
     async def _delete_own(self) -> None:
-        """Delete both objects within a limited time. If this fails, the Lease expires and the
-        leader deletes the Lease.
-        """
+        """Delete both objects in limited time, else the leader does when the Lease is over."""
         try:
             async with asyncio.timeout(_DELETE_S):
                 for type_ in (CONFIG_MAPS, LEASES):

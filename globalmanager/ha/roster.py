@@ -90,8 +90,7 @@ class Roster:
         # Until this time no news arrived at all, so the silence of a single replica proves nothing.
         self._deaf_until = -math.inf
         self._late_until = -math.inf  # the last time at which the watch of Leases was late
-        # Every replica renews its Lease, this replica too. So a short silence of the watch of
-        # Leases already shows a fault.
+        # Every replica renews its Lease, this one too. So a short silence of the watch is a fault.
         self._leases = Informer(
             client,
             _store(LEASES, self._on_lease),
@@ -206,8 +205,7 @@ class Roster:
             await self.delete_dead()
 
     def mark_dead(self) -> None:
-        """Mark the silent replicas as dead. A replica is silent when it has sent no heartbeat for
-        the duration of its Lease.
+        """Mark replicas as dead that have sent no heartbeat for the duration of their Lease.
 
         While no heartbeats of any replica arrive, this method marks no replica. Afterwards each
         replica again has the whole duration of its Lease to send a heartbeat.
@@ -236,8 +234,7 @@ class Roster:
 
     def is_current(self) -> bool:
         """Whether this replica knows what the API holds: the watch of the Leases is not broken, and
-        was not broken within the last duration of a Lease. In this time all other watches have
-        dialled the API again, too.
+        was not broken for the duration of a Lease, in which all other watches dialled again.
         """
         if self.problem:
             return False  # this replica starts: all that it lists now is new

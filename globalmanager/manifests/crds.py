@@ -1,14 +1,12 @@
 """CustomResourceDefinitions, generated from the kinds. There is one file for each resource.
 
-`python -m globalmanager.manifests.crds DIRECTORY` writes the files. A test compares them with
-those of the chart.
+`python -m globalmanager.manifests.crds DIRECTORY` writes the files, as the chart has them.
 
 When several groups have the same plural, kubectl uses the first group, edgeai.io. Each short name
 belongs to one group: `jis` to edgeai.io, `ji` to sedna.io.
 
 Only a kind with a single number of replicas that a user could set has a scale subresource. A
-service has none: it has one cloud worker, or the number of cloud workers that its autoscaler
-(cloudWorker.hpa) decides.
+service has none: it has one cloud worker, or as many as its autoscaler (cloudWorker.hpa) says.
 """
 
 import re
@@ -70,8 +68,7 @@ def _names(kind: Kind, type_: ResourceType) -> dict[str, Any]:
         "singular": kind.definition.singular,
         "kind": type_.kind,
         "listKind": f"{type_.kind}List",
-        # The API server drops an empty list, so `kubectl apply` would write the list again each
-        # time.
+        # The API server drops an empty list, and `kubectl apply` would write it each time.
         **({"shortNames": short_names} if short_names else {}),
         "categories": [CATEGORY],
     }

@@ -114,9 +114,7 @@ def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
 
 
 def _exec_rules(kinds: Collection[Kind]) -> Iterator[Rule]:
-    """A WebSocket begins as a GET. API servers up to 1.34 want the verb get for it, newer ones the
-    verb create.
-    """
+    """A WebSocket is a GET. API servers up to 1.34 want the verb get for it, newer ones create."""
     if any(kind.executes for kind in kinds):
         yield _rule([PODS], ("create", "get"), subresource="exec")
 

@@ -162,8 +162,7 @@ class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Rate = Rate(20.0, 100)
     """Questions about tokens, of all callers together."""
     tokens_of_address: Rate = Rate(5.0, 30)
-    """Questions about tokens from one IP address (IPv6: one /64), so that one stranger cannot use
-    up the whole rate."""
+    """Questions about tokens from one IP address (IPv6: one /64), a part of the whole rate."""
     rights: Rate = Rate(60.0, 400)
     """Questions about rights, of all callers together. A page of the console asks about each type
     of job resource, and who asks is known."""

@@ -1,7 +1,6 @@
 """The handlers of the REST API. They read caches and sessions, and change nothing.
 
-app builds the Api and gives the Api's routes to the server. Only `access` may wait for the
-Kubernetes API.
+app gives the Api's routes to the server. Only `access` may wait for the Kubernetes API.
 """
 
 from collections.abc import Collection, Iterable
@@ -283,9 +282,7 @@ class Api:
         raise RequestError(HTTPStatus.NOT_FOUND, problem)
 
     def _types_of(self, request: web.Request) -> list[ResourceType]:
-        """The types that the path and the query parameter `group` name, in the order of the search.
-        Raises: RequestError
-        """
+        """The types of path and parameter `group`, in order of the search. Raises: RequestError"""
         plural, group = request.match_info["plural"], request.query.get("group")
         types = [
             type_

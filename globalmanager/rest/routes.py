@@ -32,8 +32,7 @@ class Route(msgspec.Struct, frozen=True):
     for POST takes a body, which is a form.
 
     `answer` is the type of a successful answer. The type str means plain text. `failures` are the
-    possible HTTP statuses of other answers. These answers have the type `failure`, or ErrorView
-    when `failure` is None.
+    possible HTTP statuses of other answers, which have the type `failure` or ErrorView
     """
 
     path: str

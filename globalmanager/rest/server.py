@@ -100,9 +100,7 @@ class RestServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port on which the server listens. For port 0 this is the port that the
-        system chose.
-        """
+        """Host and port of the server. For port 0 this is the port that the system chose."""
         if not self._runner.addresses:
             return self._host, self._port
         host, port, *_ = self._runner.addresses[0]

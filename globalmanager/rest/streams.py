@@ -28,15 +28,13 @@ _TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
     pieces: int = 8
-    """Pieces that are encoded and not yet taken by their readers. The largest piece is the largest
-    object, 2 MiB."""
+    """Pieces that are encoded and not yet taken. The largest is the largest object, 2 MiB."""
     pieces_per_address: int = 2
     """The same number for one IP address (IPv6: one /64), so that one reader cannot hold all."""
     write_s: float = 10.0
     """Longest time in seconds until a reader has taken PIECE_BYTES."""
     answer_s: float = 120.0
-    """Longest time in seconds until a reader has taken a whole answer, the wait for other readers
-    included."""
+    """Longest time in seconds for one whole answer, with the wait for other readers."""
 
 
 class Streams:

@@ -18,8 +18,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class SessionView(View, frozen=True):
     """A live session. `synced`: the node holds its whole desired set since it connected. `release`:
-    of the LocalController; empty when it does not tell. `lastReportAt` is null for who may not see
-    the numbers of tasks.
+    of the LocalController, or is empty. `lastReportAt` is null without the right to the numbers.
     """
 
     id: str
@@ -78,9 +77,7 @@ class ObjectListView(View, frozen=True):
 
 
 class WorkerListView(View, frozen=True):
-    """The workers of a job by name. Each item has the fields of an entry of `status.workers`, and
-    `name`.
-    """
+    """The workers by name. Each has the fields of an entry of `status.workers`, and `name`."""
 
     metadata: ListMetadata
     items: list[Object]

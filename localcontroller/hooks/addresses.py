@@ -3,8 +3,7 @@
 Whoever writes a Dataset chooses its URL, and the LocalController fetches the URL with the network
 of the node. So the URL must not reach servers that only the node itself may reach: on loopback, on
 link-local addresses, or the metadata service of a cloud. `web` has each connection opened here. So
-the address that is checked is the address that is used, also after a redirection, and for a name
-whose address changes.
+the address that is checked is the one that is used, also after redirections and changes of names.
 """
 
 import errno
@@ -82,8 +81,7 @@ class AddressRefused(OSError):
 class AddressFilter:
     """Opens the sockets for an HTTP client, for allowed addresses only.
 
-    A proxy of the environment is always allowed. What is reached through a proxy is the decision of
-    the proxy.
+    A proxy of the environment is always allowed, and decides itself what it reaches.
     """
 
     def __init__(self, allowed: Collection[Network]) -> None:

@@ -1,5 +1,4 @@
-"""An object of an S3 bucket, or all objects below a prefix, as the source of a Dataset; and an
-object as the content of a Model.
+"""S3: an object, or all below a prefix, as a Dataset; an object as the content of a Model.
 
 Each check reads the keys again, because keys are rotated.
 """

@@ -153,8 +153,7 @@ class DatasetHook:
     async def _check(self, dataset: "HeldDataset") -> None:
         """Check one Dataset. A check that takes longer than slot_s goes on without a slot.
 
-        A Dataset whose last check was slow uses a slow slot, so that slow Datasets wait only for
-        other slow Datasets.
+        A Dataset whose last check was slow waits for a slow slot, with other slow Datasets.
         """
         slots = self._slow_slots if dataset.is_slow else self._slots
         async with TaskGroup() as group, slots:

@@ -63,8 +63,7 @@ class PathSource:
     Args:
         root: the directory where this process sees the node's root
         url: absolute path on the node
-        prefixes: the directories below which the path may be, also after all symbolic links. See
-            common.node_paths
+        prefixes: where the path may lead, also by links. See common.node_paths
     """
 
     def __init__(

@@ -33,8 +33,7 @@ class Hook(Protocol):
 
 
 class TaskFollower:
-    """Runs `hook.watch` for each task of one kind that the ledger holds. A task that changes or
-    goes ends its watch.
+    """Runs `hook.watch` for each task of a kind in the ledger, until it changes or goes.
 
     Args:
         plural: of the kind, for example "datasets"

@@ -117,9 +117,7 @@ class ModelHook:
             log.warning("cannot delete the content of Models", reason=str(error))
 
     async def watch(self, task: TaskRow) -> None:
-        """Bring the content of one version of the assignment, however often that fails, and again
-        when it has gone from the disk.
-        """
+        """Bring the content of one version, however often that fails, and again when it is gone."""
         delivery = Delivery(task)
         backoff = Backoff(base_s=2.0, max_s=300.0, floor_s=0.5)
         while True:
@@ -269,9 +267,7 @@ class ModelHook:
             raise error("Unavailable", "spec.url: the content has another length than announced")
 
     async def _on_disk(self, delivery: "Delivery", work: Callable[[], T]) -> T:
-        """Not on the threads of asyncio, which resolve names for the session with the cloud, and
-        which a process waits for when it ends.
-        """
+        """Not on asyncio's threads: these resolve names for the session, and hold up the end."""
         return await self._threads.run(delivery.key, work)
 
     async def _report(self, delivery: "Delivery") -> None:

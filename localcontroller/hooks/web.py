@@ -240,9 +240,7 @@ def _check_encoding(response: aiohttp.ClientResponse, where: str) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Why there is no answer. Not the text of aiohttp's errors, which quotes the URL with its
-    signature.
-    """
+    """Why there is no answer. aiohttp's own text quotes the URL with its signature."""
     causes = error.__cause__, getattr(error, "os_error", None), error
     cause = next((one for one in causes if isinstance(one, OSError) and one.strerror), error)
     detail = getattr(cause, "strerror", None)

@@ -152,7 +152,10 @@ def after_message(
     updated = _with_counts(record, message, process.attempt)
     if _is_current(record, process):
         updated = _with_newest_facts(updated, message)
-    return record if _is_same_report(record, updated, message.instance) else updated
+    is_same = _reported_facts(record, message.instance) == _reported_facts(
+        updated, message.instance
+    )
+    return record if is_same else updated
 
 
 def after_observation(record: WorkerRecord, status: WorkerStatus, reason: str) -> WorkerRecord:
@@ -192,8 +195,7 @@ def _with_new_process(
 ) -> WorkerRecord:
     """Add the worker process that sent its first message. This process is now the one that runs.
 
-    A process that may still speak is not past, because its next message has the counts that would
-    be in `past_counts` already.
+    A process that may still speak is not past: its next message would add its counts again.
     """
     # An observation may have begun the attempt before the process sent its first message.
     is_begun = record.attempt > 0 and record.instance is None and not record.is_finished
@@ -237,9 +239,7 @@ def _with_counts(record: WorkerRecord, message: ProcessMessage, attempt: int) ->
 
 
 def _with_newest_facts(record: WorkerRecord, message: ProcessMessage) -> WorkerRecord:
-    """The record with the facts of `message`, but with its own counts. The message must be of the
-    process that the record says runs now.
-    """
+    """With the facts of `message`, of the process that runs, but with the record's own counts."""
     count_names = record.count_names
     return msgspec.structs.replace(
         record,
@@ -293,12 +293,8 @@ def _counts_fell(recorded: Counts, new: Counts) -> bool:
     return any(new.get(name, count) < count for name, count in recorded.items())
 
 
-def _is_same_report(old: WorkerRecord, new: WorkerRecord, instance: str) -> bool:
-    """Whether the cloud needs no new report. `instance`: the only process that may differ."""
-    return _reported_facts(old, instance) == _reported_facts(new, instance)
-
-
 def _reported_facts(record: WorkerRecord, instance: str) -> tuple[object, ...]:
+    """What the cloud gets a new report of. `instance`: the only process that may differ."""
     details = {name: text for name, text in record.details.items() if name != UPDATE_TIME}
     return (
         record.status,

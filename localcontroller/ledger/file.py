@@ -233,7 +233,8 @@ class LedgerFile:
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             _prepare_connection(db, self._directory)
-            db.execute(f"PRAGMA max_page_count = {self.max_bytes // _page_bytes(db)}")
+            (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+            db.execute(f"PRAGMA max_page_count = {self.max_bytes // page_bytes}")
             self.was_updated |= _update_schema(db, self._directory)
             tables = LedgerTables(db, max_bytes=self.max_bytes)
             with _transaction(db):
@@ -324,10 +325,6 @@ def _update_schema(db: sqlite3.Connection, directory: Path) -> bool:
             "install the release that ran here last, or the one before it; or move the file away "
             "to start from what the cloud knows, without what it was not told yet",
         ) from error
-
-
-def _page_bytes(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA page_size").fetchone()[0])
 
 
 def _tighten(directory: Path) -> None:

@@ -62,7 +62,7 @@ class Ledger:
         # set by `app`, for metrics
         self.on_commit: Callable[[LedgerCommit], None] | None = None
         self.on_refusal: Callable[[EdgeAIError], None] | None = None
-        self._file = file
+        self.file = file
         self._is_short = False  # the last write found no space
         self._clock = clock
         self._change = asyncio.Event()  # set at the next change of `view`, then replaced
@@ -105,26 +105,6 @@ class Ledger:
         """Commit all waiting operations and unlock the directory. Idempotent."""
         await self._writer.close()
 
-    @property
-    def was_updated(self) -> bool:
-        """Whether opening the ledger ran a migration, which loads a large library."""
-        return self._file.was_updated
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes on disk: the ledger file and its write-ahead log."""
-        return self._file.used_bytes
-
-    @property
-    def max_bytes(self) -> int:
-        """The limit of the ledger file."""
-        return self._file.max_bytes
-
-    @property
-    def set_aside(self) -> int:
-        """Number of damaged ledgers that the directory keeps."""
-        return self._file.set_aside
-
     async def change_since(self, view: LedgerView) -> LedgerView:
         """Wait until the ledger has another view than `view`. Returns: the new view"""
         while self.view is view:
@@ -154,7 +134,7 @@ class Ledger:
 
         Raises: LedgerFull, Unavailable
         """
-        is_short = self._is_short or self._file.is_disk_short
+        is_short = self._is_short or self.file.is_disk_short
         await self._writer.submit(partial(_check_space, is_short), is_read=not is_short)
 
     # ---- for the worker API and the watches -----------------------------------------------------

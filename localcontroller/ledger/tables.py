@@ -2,8 +2,7 @@
 
 All calls come from the thread that owns the connection. The module never commits. It has its own
 SQL because it runs for every message: the upsert of sqlite-utils takes twice the time, and the
-library takes 5 MiB of memory. Each statement names its columns, because a newer release may have
-added columns (see migrations).
+library takes 5 MiB. Each statement names its columns: a newer release may have added some.
 """
 
 import sqlite3
@@ -252,8 +251,7 @@ class LedgerTables:
             )
 
     def _resend_states(self, uid: Uid, *, only_final: bool) -> None:
-        """Put the states of the workers of a task that returns or has a new version into the outbox
-        again.
+        """Put the states of workers of a task that returns, or has a new version, into the outbox.
 
         A worker that has ended sends no further message. While its task was gone, the cloud may not
         have got its last report. A worker that belongs to this node again may have belonged to
@@ -319,9 +317,7 @@ class LedgerTables:
             raise LedgerFull("the node's ledger is full; raise --ledger-max-bytes")
 
     def rewrite(self) -> None:
-        """Write a page as it is, to see whether the disk takes a commit. SQLite would leave out an
-        update that changes nothing.
-        """
+        """Write a page: does the disk take it? SQLite would leave out an update of nothing."""
         self._execute("UPDATE meta SET revision = revision + 1")
         self._execute("UPDATE meta SET revision = revision - 1")
 

@@ -2,8 +2,7 @@
 
 The link reads the files at each dial, because tokens and certificates are rotated. The newest
 usable content stays in memory, because a restarted edgecore may remove the mounted files of a
-running container, or mount the token of another pod, which this node never presents. `problem` says
-what is wrong with the files now.
+container, or mount another pod's token, which is never presented. `problem` says what is wrong.
 """
 
 import base64

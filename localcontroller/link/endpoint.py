@@ -27,8 +27,7 @@ class Addresses:
 
     An edge may know several addresses, for example one of each replica. The first one is drawn by
     lot, so that edges spread over the replicas. A replica with more than its share of sessions
-    names the address of another replica. That address counts until a dial to it fails, or its
-    session ends.
+    names the address of another replica, which counts until a dial fails or its session ends.
 
     Args: urls: at least one; all have the same scheme
     """

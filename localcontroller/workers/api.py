@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import hashlib
 import math
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 from urllib.parse import unquote
@@ -17,7 +16,7 @@ from urllib.parse import unquote
 import msgspec
 
 from edgeai.errors import EdgeAIError, Overloaded
-from edgeai.ids import Uid, WorkerName, parse_task_key
+from edgeai.ids import Uid, WorkerName
 from localcontroller.http_server import JSON, Answer, BodyTooLarge, BrokenBody, Request
 from localcontroller.ledger.attempts import ProcessMessage, TooManyCounts, TooManyProcesses
 from localcontroller.ledger.ledger import Ledger
@@ -31,13 +30,10 @@ from localcontroller.workers.messages import (
     parse_sedna_message,
 )
 from localcontroller.workers.models import ModelApi
-from localcontroller.workers.rates import RequestRates, WorkerApiRates
+from localcontroller.workers.rates import BUSY_RETRY_S, RequestRates, Shares, WorkerApiRates
 
 READ_S: Final = 10.0
 MAX_REQUESTS: Final = 256
-GRANT_SHARE: Final = 4  # requests with one secret get this part of MAX_REQUESTS, a quarter
-NAMESPACE_SHARE: Final = 2  # and the requests of all tasks of one namespace get a half
-BUSY_RETRY_S: Final = 1.0
 PROCESS_RETRY_S: Final = 60.0
 NO_SPACE_RETRY_S: Final = 5.0
 
@@ -75,9 +71,7 @@ class WorkerApi:
         self._max_requests = max_requests
         self._refusal_s = refusal_s
         self._intake = Intake(ledger, early_per_s=early_commits_per_s)
-        self._active = 0  # requests in progress
-        # requests that read or commit a body, by grant and by namespace
-        self._active_of: Counter[Grant | str] = Counter()
+        self._shares = Shares(max_requests)
         self._refusals = 0  # requests that wait for their 503
         self._rates = WorkerApiRates(
             rates, limit=max_requests, delays=metrics.worker_requests_delayed
@@ -173,34 +167,16 @@ class WorkerApi:
         grant, worker = self._authorise(secret, WorkerName(name))
         self._heartbeats.renew(grant.uid, worker)
         await self._rates.wait(grant)
-        if self._active >= self._max_requests:
-            raise Overloaded("the worker API", BUSY_RETRY_S)
-        # Slow bodies of one worker must leave room for the other workers of the node, and those of
-        # one tenant for the other tenants.
-        namespace = parse_task_key(grant.key).namespace
-        shares: dict[Grant | str, int] = {grant: GRANT_SHARE, namespace: NAMESPACE_SHARE}
-        for holder, share in shares.items():
-            if self._active_of[holder] >= max(1, self._max_requests // share):
-                raise Overloaded(
-                    "the share of this " + ("worker" if holder is grant else "namespace"),
-                    BUSY_RETRY_S,
-                )
-        self._active += 1
-        self._active_of.update(list(shares))
+        self._shares.take(grant)
         try:
             yield grant, worker
         finally:
-            self._active -= 1
-            for holder in shares:
-                self._active_of[holder] -= 1
-                if not self._active_of[holder]:
-                    del self._active_of[holder]
+            self._shares.give_back(grant)
 
     def _authorise(self, secret: str, worker: WorkerName) -> tuple[Grant, WorkerName]:
         """The grant and the worker that the URL names.
 
-        Raises: NotGranted. The text is the same for an unknown secret and for a worker of another
-            task
+        Raises: NotGranted, with one text for an unknown secret and another task's worker
         """
         # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
         grant = self._ledger.grant(hashlib.sha256(secret.encode()).hexdigest())

@@ -116,8 +116,7 @@ def parse_sedna_message(body: bytes, *, worker: str) -> ProcessMessage:
     info = decoded.owner_info or {}
     return _check_size(
         ProcessMessage(
-            # No instance: `startTime` changes with each round or reporting period, so it does not
-            # identify the process.
+            # No instance: `startTime` changes with each round or period, and not with the process.
             phase=printable(decoded.kind),
             status=decoded.status or "running",
             counts=_sedna_counts(info),
@@ -149,8 +148,7 @@ def _sedna_numbers(info: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def _sedna_metrics(results: list[Any] | None, *, is_evaluation: bool) -> dict[str, Number]:
-    """The metrics that the estimator has returned for each model: metrics.NAME of the first one,
-    metrics.1.NAME of the second one.
+    """The estimator's metrics of each model: metrics.NAME, metrics.1.NAME of the second.
 
     A training history has a list for each metric; its last entry is the newest value. In an
     evaluation each entry of a list counts, as NAME[0].

@@ -75,7 +75,8 @@ class ModelApi:
         Raises: Overloaded
         """
         versions = self._store.versions(_key(grant, name))
-        if digest not in {version.digest for version in versions} or not _is_offset(offset):
+        is_offset = offset.isascii() and offset.isdigit() and len(offset) <= 15
+        if not is_offset or digest not in {version.digest for version in versions}:
             return None
         piece = self._admit(grant, request)
         read = partial(self._store.read, digest, int(offset), PIECE_BYTES)
@@ -96,10 +97,6 @@ class ModelApi:
         piece = _Piece(grant, request)
         self._pieces.append(piece)
         return piece
-
-
-def _is_offset(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 15
 
 
 def _key(grant: Grant, name: str) -> TaskKey:

@@ -2,8 +2,7 @@
 
 `app` starts the watch. The watch reports a worker whose pod ended without a last message of the
 worker. Only a pod's state is evidence. An API that cannot be reached, or lists no pod at all,
-proves nothing about any worker. The watch uses plain HTTP: the Kubernetes client would triple this
-process's memory.
+proves nothing about any worker. Plain HTTP: the Kubernetes client would triple the memory.
 
 A pod counts for a worker only if it is on this node, in the namespace of the worker's job, and its
 controller belongs to the job. The messages that a worker sends with its secret count more than any
@@ -264,8 +263,7 @@ class PodWatch:
         return version
 
     async def _read_all(self, session: aiohttp.ClientSession) -> "_Pods":
-        """This node's pods. A page that is too large is asked for in smaller pages, and a pod that
-        is too large is left out.
+        """This node's pods, a large page in smaller ones. A pod that is too large is left out.
 
         Raises: Unavailable, ClientError
         """

@@ -129,9 +129,7 @@ def judge(pod: WorkerPod) -> Verdict | None:
 
 
 def facts(pod: WorkerPod) -> dict[str, str]:
-    """The details of a report about this pod: its identity, and the exit codes of its containers
-    once the pod has ended.
-    """
+    """The details of a report: the pod's identity, and after its end all exit codes."""
     created_at = pod.metadata.creation_timestamp or ""
     identity = {wire.POD_UID: pod.metadata.uid, wire.POD_CREATED_AT: created_at}
     if pod.status.phase not in ("Succeeded", "Failed"):

@@ -13,15 +13,16 @@ import hashlib
 import ipaddress
 import json
 import secrets
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
 from common.relay.carrier import Carrier, StreamRefused
 from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
 from common.relay.stream_socket import StreamSocket
 from edgeai.errors import Overloaded
-from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
+from edgeai.ids import TaskKey, Uid, WorkerName
 from localcontroller.http_server import Place
 from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.tables import Grant
@@ -33,7 +34,7 @@ from localcontroller.workers.proxy_request import (
     is_for_proxy,
     parse,
 )
-from localcontroller.workers.rates import RequestRates, WorkerApiRates
+from localcontroller.workers.rates import RequestRates, Shares, WorkerApiRates
 
 RATES: Final = RequestRates(
     # Clients without CONNECT ask for each of their requests.
@@ -46,18 +47,7 @@ HEAD_S: Final = 10.0
 LINGER_S: Final = 1.0
 BUSY_RETRY_S: Final = 5
 MAX_STREAMS: Final = 1024
-GRANT_SHARE: Final = 4  # the streams with one secret get this part of MAX_STREAMS, a quarter
-NAMESPACE_SHARE: Final = 2  # and the streams of all tasks of one namespace get a half
 
-_REASONS: Final = {
-    400: "Bad Request",
-    403: "Forbidden",
-    407: "Proxy Authentication Required",
-    431: "Request Header Fields Too Large",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-}
 _STATUS: Final = {
     Refusal.FORBIDDEN: 403,
     Refusal.BUSY: 503,
@@ -110,17 +100,16 @@ class Proxy:
         self._ledger = ledger
         self._relay = relay
         self._metrics = metrics
-        self._max_streams = max_streams
         self.head_s = head_s
         self._rates = WorkerApiRates(
             rates, limit=max_streams, delays=metrics.worker_requests_delayed
         )
         self._buffer = memoryview(bytearray(MAX_DATA_BYTES))
-        self._streams: Counter[Grant | str] = Counter()  # by grant, by namespace, and by ""
+        self._streams = Shares(max_streams)
         self._tasks: set[asyncio.Task[None]] = set()
         self._passes: dict[str, RelayPass] = {}  # by the sha256 of the secret
         self._address = ("", 0)
-        metrics.relay_streams.set_function(lambda: self._streams[""])
+        metrics.relay_streams.set_function(lambda: self._streams.used)
 
     def divert(self, first: bytes, place: Place) -> asyncio.Protocol | None:
         """The protocol of a connection whose first bytes begin a request to the proxy, or None."""
@@ -194,23 +183,13 @@ class Proxy:
         self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes, grant: Grant
     ) -> None:
         """Raises: StreamRefused"""
-        shares: dict[Grant | str, int] = {
-            grant: GRANT_SHARE,
-            parse_task_key(grant.key).namespace: NAMESPACE_SHARE,
-            "": 1,
-        }
-        for holder, share in shares.items():
-            if self._streams[holder] >= max(1, self._max_streams // share):
-                raise StreamRefused(Refusal.BUSY, "too many connections through this proxy")
-        self._streams.update(list(shares))
+        try:
+            self._streams.take(grant)
+        except Overloaded as error:
+            reason = "too many connections through this proxy"
+            raise StreamRefused(Refusal.BUSY, reason) from error
         connection.leave_place()
-
-        def leave() -> None:
-            self._streams.subtract(list(shares))
-            for holder in shares:
-                if not self._streams[holder]:
-                    del self._streams[holder]
-
+        leave = partial(self._streams.give_back, grant)
         try:
             carrier = await self._relay.carrier()
             target = Target(request.host, request.port)
@@ -276,9 +255,7 @@ class ProxyConnection(asyncio.Protocol):
         return str(peer[0]) if peer else ""
 
     def leave_place(self) -> None:
-        """Leave the bounded connections of the port to the worker API: the streams have a bound of
-        their own.
-        """
+        """Leave the bounded connections of the worker API: streams have a bound of their own."""
         self._place.leave()
 
     def hand_over(
@@ -306,7 +283,7 @@ class ProxyConnection(asyncio.Protocol):
             return
         body = json.dumps({"status": status, "message": reason}).encode()
         lines = [
-            f"HTTP/1.1 {status} {_REASONS[status]}",
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
             "Content-Type: application/json; charset=utf-8",
             f"Content-Length: {len(body)}",
             "Connection: close",

@@ -86,14 +86,11 @@ class ProxyRequest(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: bytes
     """The head for the target; b"" for CONNECT."""
     framing: Framing | None
-    """Finds the end of the request. None: every byte of the connection belongs to it, after CONNECT
-    and in another protocol."""
+    """Finds the end of the request. None (CONNECT, other protocols): every byte belongs to it."""
 
 
 def is_for_proxy(first: bytes) -> bool:
-    """Whether the first bytes of a connection begin a request to the proxy. A request to an API
-    begins with a method and "/".
-    """
+    """Whether a connection begins with a request to the proxy: one to an API has "/" as target."""
     method, _, target = first[:32].partition(b" ")
     return method == b"CONNECT" or target.lower().startswith(b"http://")
 
@@ -184,9 +181,7 @@ def _host(host: str, port: int) -> bytes:
 def _forwarded(
     method: bytes, path: bytes, host: bytes, headers: list[tuple[bytes, bytes]]
 ) -> bytes:
-    """The head for the target. Each request has a connection of its own, unless it asks for another
-    protocol, for example WebSocket.
-    """
+    """The head for the target. A connection has one request, unless it changes the protocol."""
     hop_headers = _FOR_PROXY_ALONE | {
         token.strip().lower()
         for name, value in headers

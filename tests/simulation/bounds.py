@@ -47,8 +47,8 @@ def beyond_at_edge(controller: Controller, *, has_written: bool) -> Iterator[str
     """
     yield from _tasks(controller.process)
     ledger = controller.ledger
-    if has_written and ledger is not None and ledger.used_bytes > MAX_BYTES:
-        yield f"the ledger has {ledger.used_bytes} bytes"
+    if has_written and ledger is not None and ledger.file.used_bytes > MAX_BYTES:
+        yield f"the ledger has {ledger.file.used_bytes} bytes"
 
 
 def beyond_in_ledger(controller: Controller) -> Iterator[str]:

@@ -21,9 +21,7 @@ PLACE: Final = "/etc/edgeai/node"
 
 
 class CredentialsError(EdgeAIError):
-    """A credential cannot be made. The text says why, and what to do. What was made stays, and the
-    same command goes on from there.
-    """
+    """No credential can be made. What was made stays, and the same command goes on from there."""
 
 
 class NodeFiles:

@@ -75,8 +75,7 @@ def leader(facts: Facts) -> Iterator[Note]:
 
 def clocks(facts: Facts) -> Iterator[Note]:
     """The clock of the API server is the measure. A Lease that was renewed in the future shows a
-    clock that is ahead. A clock that is behind cannot be told from a Lease that is not renewed any
-    more.
+    clock that is ahead. One that is behind looks like a Lease that is not renewed any more.
     """
     own_s = (facts.now - facts.clock).total_seconds()
     if abs(own_s) > CLOCK_S:

@@ -106,9 +106,7 @@ def certificates(facts: Facts) -> Iterator[Note]:
 def _chain_problem(
     chain: Sequence[Certificate], authorities: Sequence[Certificate], now: datetime
 ) -> tuple[Level, str] | None:
-    """What is wrong on the way from the leaf to an authority that edges trust. Where none is known,
-    the leaf alone is looked at.
-    """
+    """What is wrong from the leaf to an authority that edges trust; without one, of the leaf."""
     current, others = chain[0], list(chain[1:])
     while True:
         if problem := _date_problem(current, now):
@@ -137,9 +135,7 @@ def _date_problem(certificate: Certificate, now: datetime) -> tuple[Level, str] 
 
 
 def _authorities(facts: Facts) -> tuple[Certificate, ...]:
-    """The CAs that edges trust; none where the ConfigMap is missing, which another check tells.
-    Raises: ValueError
-    """
+    """The CAs that edges trust; another check tells when there are none. Raises: ValueError"""
     for config_map in facts.of(CONFIG_MAPS):
         if config_map["metadata"]["name"] == CA:
             text = (config_map.get("data") or {}).get("ca.crt") or ""
@@ -159,8 +155,7 @@ def node_certificates(facts: Facts) -> Iterator[Note]:
     """Whether the certificates by which nodes prove who they are end soon, and the CA of them.
 
     The GlobalManager reads the CA from a ConfigMap. The certificate of a node is a file of the
-    node. The GlobalManager sees it at each new session, and writes the day of its end beside the
-    session.
+    node. The GlobalManager sees it at each new session, and writes the day of its end beside it.
     """
     names = mounts_of_managers(facts, "configMap") - {CA}
     bundles = [

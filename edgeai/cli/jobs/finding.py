@@ -16,11 +16,9 @@ T = TypeVar("T")
 
 
 async def find(client: AsyncClient, text: str) -> AnyResource:
-    """The object in the namespace of the client. Of several that have the name, a job goes before a
-    Model, a Dataset or a scaler.
+    """The object in the client's namespace. Of several with the name, a job goes first.
 
-    Raises: UnknownKind, InvalidName; JobNotFound, AmbiguousName; Forbidden when the caller may not
-        look; ApiError
+    Raises: UnknownKind, InvalidName; JobNotFound, AmbiguousName; ApiError
     """
     types, name = parse_job(text)
     refs = [ObjectRef(type_, client.namespace, name) for type_ in types]
@@ -45,8 +43,7 @@ async def find(client: AsyncClient, text: str) -> AnyResource:
 
 
 async def names(client: AsyncClient, types: Iterable[ResourceType]) -> list[str]:
-    """The names of the objects of these types in the namespace of the client, as far as the caller
-    may list them.
+    """The names of objects of these types in the client's namespace that the caller may list.
 
     Raises: ApiError
     """

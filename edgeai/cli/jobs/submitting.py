@@ -52,8 +52,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read_documents(file: Path, namespace: str = "") -> list[Object]:
-    """The objects of a YAML file; of the standard input for "-". Everything is checked before
-    anything is applied.
+    """The objects of a YAML file, or for "-" of the standard input. All are checked first.
 
     Args: namespace: the user's wish; an object may name no other one. "": any
     Raises: InvalidObject, UnknownKind, which name the document and the field

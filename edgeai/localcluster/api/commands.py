@@ -1,8 +1,7 @@
 """pods/exec over WebSocket, with the subprotocols v4.channel.k8s.io and v5.channel.k8s.io.
 
 The first byte of a message names a channel. On channel 3 the client gets a Status when the command
-has ended. Version 5 can close stdin, version 4 cannot. SPDY, which kubectl before 1.31 speaks, is
-not served.
+has ended. Version 5 can close stdin, version 4 cannot. SPDY (kubectl before 1.31) is not served.
 
 When the client disconnects, the command's stdin ends and the command goes on, as in Kubernetes.
 """

@@ -1,7 +1,6 @@
 """The verbs of the API: translates requests to calls of the store, and results to answers.
 
-The rules for objects are in `store` and `strategy`, so the controllers and the kubelet, which use
-the store, follow the same rules.
+The rules for objects are in `store` and `strategy`, which controllers and the kubelet use, too.
 """
 
 import contextlib

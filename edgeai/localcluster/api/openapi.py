@@ -14,8 +14,7 @@ from edgeai.localcluster.objects.resources import Object, Resource
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_DOCUMENT = b"\x0a\x032.0"
 """The OpenAPI version 2 document: `swagger: "2.0"` without schemas. kubectl reads this document for
-a `kind: List` and does not check the kinds that the document does not have. The API then checks
-each item."""
+a `kind: List` and checks no kind that the document lacks. The API then checks each item."""
 _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _METADATA_SCHEMA = {
     "type": "object",

@@ -1,7 +1,6 @@
 """Parses HTTP requests: the resource, the options, the body.
 
-Pure. It raises errors.BadRequest, errors.NotFound or errors.UnsupportedMediaType. The text of the
-error names the expected value.
+Pure. Its errors (BadRequest, NotFound, UnsupportedMediaType) name the expected value.
 """
 
 from collections.abc import Mapping
@@ -136,8 +135,7 @@ def decode(body: bytes, content_type: str) -> Any:
 def patch_type(content_type: str, resource: Resource) -> PatchType:
     """The patch format that a Content-Type header names.
 
-    Raises: errors.UnsupportedMediaType for an unknown media type, and for a strategic merge patch
-        of a custom resource
+    Raises: errors.UnsupportedMediaType, also for a strategic merge patch of a custom resource
     """
     media_type = content_type.partition(";")[0].strip().lower()
     types = [kind for kind in PatchType if not (resource.custom and kind is PatchType.STRATEGIC)]

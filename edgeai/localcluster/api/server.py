@@ -1,7 +1,6 @@
 """The HTTP server of the API, on loopback: authentication, discovery, routing, errors.
 
-Controllers do not need the server: they use the same store directly. A client gets every error as a
-`Status` object.
+Controllers use the same store directly. A client gets every error as a `Status` object.
 """
 
 import asyncio
@@ -55,8 +54,7 @@ _REVIEWS: Mapping[str, Object] = {
 class ClientTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the server's waits for a client, in seconds.
 
-    A watch has no limit while nothing happens. If the client of a watch does not read, the limit is
-    streams.WRITE_TIMEOUT_S.
+    A watch has no limit, but one whose client does not read: streams.WRITE_TIMEOUT_S.
     """
 
     idle_s: float = 120.0
@@ -140,8 +138,7 @@ class Server:
         """The path without the token, and whether the client sent the token.
 
         kubectl never sends credentials over plain HTTP, but kubectl keeps the path of the server's
-        URL. So the kubeconfig has the token in this path. Other clients send the usual
-        Authorization header.
+        URL. So the kubeconfig has the token in this path. Others send the usual header.
         """
         path = request.rel_url.raw_path
         first, slash, rest = path[1:].partition("/")

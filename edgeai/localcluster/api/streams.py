@@ -64,9 +64,7 @@ async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.
 async def _send(
     request: web.Request, response: web.StreamResponse, piece: bytes, pieces: AsyncIterator[bytes]
 ) -> None:
-    """Send a first piece and the others, until the client disconnects. Close the connection of a
-    client that does not read.
-    """
+    """Send all pieces. Close the connection of a client that does not read."""
     try:
         while True:
             async with asyncio.timeout(WRITE_TIMEOUT_S):

@@ -59,8 +59,7 @@ class View(msgspec.Struct, frozen=True):
         """Render a single object.
 
         Args:
-            with_columns: whether a Table has column definitions. In a watch, only the first event
-                has these definitions.
+            with_columns: whether a Table has column definitions, as in a watch the first event
         """
         if self.form is Form.TABLE:
             return self._table([object_], object_["metadata"], with_columns=with_columns)

@@ -66,8 +66,7 @@ def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
     """The next step for a Deployment. An empty plan means that nothing is to be done now.
 
     A rolling update adds one new pod, waits until this pod is ready, then deletes an old pod. The
-    plan ignores maxSurge and maxUnavailable. The strategy Recreate waits until all old pods are
-    gone.
+    plan ignores maxSurge and maxUnavailable. Recreate waits until all old pods are gone.
 
     Args:
         pods: the pods that the Deployment owns

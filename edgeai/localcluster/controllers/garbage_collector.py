@@ -30,9 +30,7 @@ MAX_EVENTS = 5_000
 
 
 class GarbageCollector(Controller[str]):
-    """Deletes objects whose owner, namespace or CustomResourceDefinition is deleted. Its keys are
-    uids: of objects to examine.
-    """
+    """Deletes objects without their owner, namespace or CRD. Keys: uids to examine."""
 
     def __init__(self, store: Store, *, max_events: int = MAX_EVENTS) -> None:
         super().__init__(store, "garbage collector")

@@ -21,8 +21,7 @@ _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _PATH_BEFORE: Final = r"(?:(?<![\w.~%+@/)}\]*?-])|(?<=file://))"
 _PATH_AFTER: Final = r"(?![\w.~%+@-])"
 
-# The rewriter replaces a host name only as a whole word: not as a part of a longer name, of a path
-# or of an image name.
+# The rewriter replaces a host name as a whole word, not in a longer name, a path or an image.
 _HOST_BEFORE: Final = r"(?<![\w./-])|(?<=://)"
 _HOST_AFTER: Final = r"(?![\w-]|\.\w)"
 _QUALIFIERS: Final = ("svc", "svc.cluster.local")
@@ -86,8 +85,7 @@ class HostRewriter:
     """Replaces the DNS names of Services by addresses, for the pods of one namespace.
 
     A Service name without namespace may be an ordinary word. So the rewriter replaces such a name
-    only in a URL, before a port, or as the whole value of a variable that stands for a
-    host (MASTER_ADDR, BIG_MODEL_IP).
+    only in a URL, before a port, or as a whole variable (MASTER_ADDR, BIG_MODEL_IP).
     """
 
     def __init__(self, namespace: str, services: Iterable[ServiceHost]) -> None:

@@ -231,8 +231,7 @@ class Pod:
     def _set_waiting(self, containers: Sequence[Container], reason: str, message: str = "") -> None:
         """Set the waiting reason of the containers that have never run.
 
-        `containers` get `reason`. All other containers wait for these, with the reason
-        PodInitializing.
+        `containers` get `reason`. All others wait for these, with the reason PodInitializing.
         """
         for container in (*self._inits, *self._mains):
             record = container.record

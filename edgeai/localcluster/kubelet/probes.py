@@ -119,8 +119,7 @@ async def watch_probe(
         healthy: the verdict before the first attempt
         on_change: called when the number of attempts in a row that contradict the verdict reaches
             the probe's threshold
-        failed: called with the reason of a failure, unless the previous attempt failed for the
-            same reason
+        failed: called with the reason of a failure, unless the one before had the same
     """
     await asyncio.sleep(probe.initial_delay_seconds)
     contrary = 0  # number of attempts in a row that contradict the verdict

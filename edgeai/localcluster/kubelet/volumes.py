@@ -14,8 +14,7 @@ by the paths of the volumes. The kubelet does not enforce readOnly.
 
 When a ConfigMap or a Secret changes, `PodVolumes.refresh` writes the new files into a directory of
 their own and renames one symlink, as Kubernetes does. So all files of a volume change at once. The
-former directory stays until the next change, so a reader that has followed the symlink finds its
-file.
+former directory stays until the next change, for readers that have followed the symlink.
 """
 
 import os

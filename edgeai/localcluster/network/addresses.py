@@ -2,8 +2,7 @@
 
 Every cluster owns one network 127.X.0.0/16 with X in 64..254, so two clusters on one machine never
 share an address. A cluster claims a network by a listening socket on 127.X.255.254:6443. The kernel
-closes this socket when the process ends, after any kind of end. Linux answers on every address of
-127.0.0.0/8 without set-up.
+closes this socket at any end of the process. Linux answers on all of 127.0.0.0/8 without set-up.
 
     127.X.0.N      nodes
     127.X.1.N      Services

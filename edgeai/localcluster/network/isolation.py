@@ -98,9 +98,7 @@ def isolation(nodes: Iterable[str], openings: Iterable[Opening]) -> Iterator[Iso
 
 
 def _in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread that then ends: a thread may be in another network than its
-    process.
-    """
+    """Call a function in a thread of its own, because its network may not be the process's."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 

@@ -35,8 +35,7 @@ class Listener:
         *,
         is_bridge: bool = False,
     ) -> "Listener":
-        """Start to listen on an address and a port: on this machine, and in the networks of
-        isolated nodes.
+        """Listen on an address and a port: here, and in the networks of isolated nodes.
 
         Args:
             is_bridge: listen in the networks only, and forward to the same address and port of

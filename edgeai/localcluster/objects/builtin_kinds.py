@@ -132,8 +132,7 @@ def keep_allocations(resource: Resource, old: Object, updated: Object) -> None:
 def check(resource: Resource, object_: Object) -> list[FieldError]:
     """What is wrong with an object of a kind that is no custom resource.
 
-    Raises: AttributeError, KeyError, TypeError or ValueError when a value has a wrong type or is
-        missing
+    Raises: AttributeError, KeyError, TypeError or ValueError for a wrong type, or none
     """
     function = _CHECKS.get(resource.group_resource)
     return function(object_) if function else []

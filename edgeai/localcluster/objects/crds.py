@@ -49,8 +49,7 @@ def _resource(spec: Object, version: Object) -> Resource:
 def check(crd: Object) -> list[FieldError]:
     """The reasons to refuse a CRD. Its schemas are taken as they are.
 
-    Raises: AttributeError, KeyError, TypeError or ValueError when a part is missing or has a wrong
-        type
+    Raises: AttributeError, KeyError, TypeError or ValueError for a wrong or missing part
     """
     spec = crd["spec"]
     names, versions = spec["names"], spec["versions"]
@@ -87,9 +86,7 @@ def with_defaults(spec: Object) -> Object:
 
 
 def status(crd: Object, now: datetime) -> Object:
-    """The status of an accepted CRD. As soon as the CRD is stored, the API serves the CRD's
-    resources.
-    """
+    """The status of an accepted CRD. The API serves its resources as soon as it is stored."""
     spec = crd["spec"]
     previous = crd.get("status") or {}
     storage = next(version["name"] for version in spec["versions"] if version.get("storage"))

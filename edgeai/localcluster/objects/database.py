@@ -131,8 +131,7 @@ class Database:
     def write(self, row: Row, owner_uids: Iterable[str], resource_version: int) -> None:
         """Insert or replace one object and its entries in the table of owners.
 
-        Raises: errors.EtcdTooLarge, errors.OutOfSpace, errors.InternalError; the file then stays
-        unchanged
+        Raises: errors.EtcdTooLarge, OutOfSpace, InternalError; the file then stays unchanged
         """
         if len(row.body) > _MAX_BODY_BYTES:
             raise errors.EtcdTooLarge

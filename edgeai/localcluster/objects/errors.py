@@ -1,7 +1,6 @@
 """Errors of the API. The reasons and the texts are the same as in Kubernetes.
 
-An APIError becomes a `Status` object with its code and reason. Only `api.server` translates the
-errors to HTTP.
+An APIError becomes a `Status` object. Only `api.server` translates the errors to HTTP.
 """
 
 from collections.abc import Sequence
@@ -109,8 +108,7 @@ class UnsupportedMediaType(APIError):
 class FieldError(msgspec.Struct, frozen=True):
     """Says what is wrong with one field of an object.
 
-    `reason` is one of the causes that the Kubernetes API defines, for example FieldValueInvalid.
-    `detail` is the text for the user.
+    `reason` is a cause of the Kubernetes API, as FieldValueInvalid; `detail` is for the user.
     """
 
     field: str

@@ -89,8 +89,7 @@ class Watch:
     """Async iterator over the events of one watcher.
 
     The iterator ends when the watch is closed. It raises errors.Gone when the watch falls behind
-    the oldest record. `close()` releases the watch. When a caller cancels a pending
-    `anext`, no event is lost.
+    the oldest record. `close()` releases the watch. A cancelled `anext` loses no event.
 
     Args:
         since: the resource version after which the watch begins

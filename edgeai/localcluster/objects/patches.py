@@ -52,8 +52,7 @@ def apply(patch_type: PatchType, object_: Object, patch: Any, *, custom: bool = 
 
     Args:
         custom: the object is a custom resource, so a server-side apply is a merge patch
-    Raises: errors.BadRequest for a malformed patch; errors.Unprocessable for a patch that does
-        not fit the object
+    Raises: errors.BadRequest if malformed; errors.Unprocessable if it does not fit the object
     """
     if patch_type is PatchType.JSON:
         return apply_json_patch(object_, patch)

@@ -31,8 +31,7 @@ class Selectable(msgspec.Struct, frozen=True):
 class Requirement(msgspec.Struct, frozen=True):
     """One requirement of a selector: the value of `key` is one of `values`.
 
-    If `values` is None, the requirement is that `key` is present. `negated` turns the requirement
-    into its opposite.
+    `values` None: `key` is present. `negated` turns the requirement into its opposite.
     """
 
     key: str
@@ -82,8 +81,7 @@ def _selectable_field(object_: Object, path: str) -> str:
 
 
 def is_label_match(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector object (matchLabels, matchExpressions) has requirements and the
-    labels meet all of them.
+    """Whether a LabelSelector has requirements, and the labels meet all of them.
 
     Raises: errors.BadRequest for an unknown operator.
     """

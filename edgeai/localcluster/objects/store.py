@@ -5,8 +5,7 @@ loop. Every method is synchronous and short. For each write, `strategy` computes
 store. The store gives this object a resource version, writes the object and tells the watchers.
 
 Every returned object is a copy for the caller. A write is atomic, and the file has the write when
-the method returns. With synchronous=NORMAL a write survives a crash of the process, but a power cut
-may lose the write.
+the method returns. With synchronous=NORMAL a crash loses no write; a power cut may.
 """
 
 import base64
@@ -58,8 +57,7 @@ class ListPage(msgspec.Struct, frozen=True):
     continue_token: str = ""
     """Token for the next page; "" on the last page."""
     remaining: int | None = None
-    """Number of objects on later pages; None for a list with a selector, because this number is
-    unknown."""
+    """Number of objects on later pages; None (not known) for a list with a selector."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
@@ -326,8 +324,7 @@ class Store:
 
         Without `since`, the watch first delivers every existing object as ADDED.
 
-        Raises: errors.Gone when the history does not have all changes since `since`, or when this
-            cluster has not reached `since`
+        Raises: errors.Gone when not all changes since `since` are here, or it is in the future
         """
         history = self._histories[resource.group_resource]
         initial: list[Event] = []
@@ -380,8 +377,7 @@ class Store:
     def _start(self, resource: Resource, token: str) -> Position:
         """The position where a page begins.
 
-        The first page begins at the first object. A later page begins after the last object of the
-        previous page.
+        A page begins after the last object of the previous page.
         """
         if not token:
             return Position(self._version)

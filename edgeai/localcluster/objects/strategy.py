@@ -110,8 +110,7 @@ def as_update(resource: Resource, old: Object, patched: Object, subresource: str
     """The patched object in a form that `prepare_update` takes.
 
     An update with another uid is a conflict (409). A patch with another uid is invalid (422),
-    because a patch must not change the uid. A patch of a custom resource's status may have another
-    uid, which is ignored.
+    because a patch must not change the uid; a custom resource's status ignores another one.
 
     Raises: errors.Invalid
     """
@@ -136,8 +135,7 @@ def prepare_delete(
     the finalizers of the propagation policy.
 
     The caller then asks `is_released`. If the answer is True, the caller removes the object now. If
-    the answer is False, the caller stores the object, which waits for its finalizers or for the end
-    of the grace period.
+    the answer is False, the caller stores it: it waits for finalizers or for the grace period.
 
     Raises: errors.Invalid for an unknown propagation policy
     """

@@ -77,8 +77,7 @@ class FedAvgM(Aggregation):
 class TrimmedMean(Aggregation):
     """The mean without the smallest and the largest values of each number.
 
-    Args: trim: share of the participants whose values are dropped at each end; at least one
-        participant at each end
+    Args: trim: share of the participants, at least one, whose values are dropped at each end
 
     Raises: AggregationError for a share outside (0, 0.5)
     """

@@ -1,4 +1,4 @@
-"""Bundles: several pieces in one request, and how many of them.
+"""An update on its way, in bundles: several pieces in one request, and how many of them.
 
 A trainer sends and fetches bundles, so that it waits for bytes and not for answers. Both sides need
 memory for one piece at a time. In a bundle, 4 bytes with the piece's length precede each piece.
@@ -7,9 +7,12 @@ memory for one piece at a time. In a bundle, 4 bytes with the piece's length pre
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from edgeai.worker.federated.protocol import MAX_PACKED_BYTES, Damaged, Data
+from edgeai.worker.federated import protocol
+from edgeai.worker.federated.layout import Numbers
+from edgeai.worker.federated.protocol import MAX_PACKED_BYTES, Damaged, Data, Encoding
 
 MAX_PIECES: Final = 64  # in one bundle: a second of a line with 0.5 Gbit/s
+MAX_COMPRESSED: Final = 4  # in one that is in memory, because the size of its pieces is not known
 LENGTH_BYTES: Final = 4
 MAX_BYTES: Final = MAX_PIECES * (LENGTH_BYTES + MAX_PACKED_BYTES)
 QUICK_S: Final = 2.0  # after a quicker request, the next one has twice the pieces
@@ -21,8 +24,7 @@ class Pace:
     """The number of pieces for the next request of one direction.
 
     A slow line gets one piece per request, because a request has a deadline. After a bundle that
-    failed, pieces travel alone, after each failure twice as many of them: something between may
-    let no bundles through.
+    failed, pieces travel alone, after each failure twice as many: something may let none through.
     """
 
     def __init__(self) -> None:
@@ -66,3 +68,56 @@ def split(read_into: Callable[[memoryview], int]) -> Iterator[memoryview]:
         if count < LENGTH_BYTES or size > MAX_PACKED_BYTES or read_into(buffer[:size]) < size:
             raise Damaged(f"a piece of {size} bytes in a bundle that has less: it was cut")
         yield buffer[:size]
+
+
+class Update:
+    """Encodes each piece when it is sent. `offer` offers the update to the aggregator.
+
+    Args: takes_crcs: whether the aggregator takes an Offer with the CRC-32 of each piece
+    """
+
+    def __init__(self, numbers: Numbers, encoding: Encoding, *, takes_crcs: bool) -> None:
+        self._numbers, self._encoding = numbers, encoding
+        self._is_compressed = encoding.compression != "none"
+        self.offer = protocol.offer_of(
+            protocol.wire_parts(numbers, encoding), takes_crcs=takes_crcs
+        )
+        self.pieces = protocol.pieces(len(numbers))
+
+    def most(self, max_pieces: int) -> int:
+        """The most pieces in one bundle. Args: max_pieces: as the aggregator says"""
+        return min(max_pieces, MAX_COMPRESSED) if self._is_compressed else max_pieces
+
+    def piece(self, piece: int) -> bytes:
+        return b"".join(*self.packed(range(piece, piece + 1)))
+
+    def bundle(self, pieces: range) -> "bytes | Bundle":
+        bundle = Bundle(self, pieces)
+        return b"".join(bundle) if self._is_compressed else bundle
+
+    def packed(self, pieces: range) -> Iterator[tuple[bytes, Data]]:
+        """Checksum and content of these pieces."""
+        for piece in pieces:
+            start = piece * protocol.PIECE_NUMBERS
+            part = self._numbers[start : start + protocol.PIECE_NUMBERS]
+            data = protocol.to_wire(part, self._encoding)
+            crc = protocol.crc_of(piece, self.offer.crcs) or protocol.crc(data)
+            yield crc, protocol.content(data, self._encoding)
+
+    def size(self, piece: int) -> int:
+        """The bytes of a packed piece without compression."""
+        numbers = protocol.numbers_of(piece, len(self._numbers))
+        return protocol.CRC_BYTES + numbers * protocol.itemsize(self._encoding)
+
+
+class Bundle:
+    """The body of a request, of which one piece at a time is in memory. len() is in bytes."""
+
+    def __init__(self, update: Update, pieces: range) -> None:
+        self._update, self._pieces = update, pieces
+
+    def __len__(self) -> int:
+        return sum(LENGTH_BYTES + self._update.size(piece) for piece in self._pieces)
+
+    def __iter__(self) -> Iterator[Data]:
+        return joined(self._update.packed(self._pieces))

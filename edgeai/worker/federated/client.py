@@ -25,7 +25,6 @@ from edgeai.worker.deadline import Deadline
 from edgeai.worker.environment import Address
 from edgeai.worker.errors import FederationError
 from edgeai.worker.federated import bundles, protocol
-from edgeai.worker.federated.heartbeat import Heartbeat
 from edgeai.worker.federated.layout import Layout, Numbers, Vector
 from edgeai.worker.federated.protocol import (
     Commit,
@@ -39,7 +38,6 @@ from edgeai.worker.federated.protocol import (
     RoundState,
     Welcome,
 )
-from edgeai.worker.federated.update import Update
 from edgeai.worker.http_exchange import ExchangeError, HTTPPeer, Parts, Request, Response
 from edgeai.worker.transport import DIRECT, Route
 
@@ -61,6 +59,50 @@ class RoundClosed(Exception):
 
 class _NotJoined(Exception):
     """The aggregator does not know this participant."""
+
+
+class Heartbeat:
+    """Calls `beat` on a thread, once in each period, from the first set_period() until close()."""
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self._beat = beat
+        self._change = threading.Condition()  # guards the fields below
+        self._period_s = 0.0
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def set_period(self, period_s: float) -> None:
+        """Send each further beat `period_s` after the one before. `beat` may call set_period."""
+        with self._change:
+            self._period_s = period_s
+            self._change.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="edgeai-participant", daemon=True
+                )
+                self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Stop. Wait up to `timeout_s` for a beat in progress, which may take longer."""
+        with self._change:
+            self._is_closed = True
+            self._change.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while self._wait_until_due():
+            try:
+                self._beat()
+            except Exception:  # without further beats this participant would count as gone
+                log.warning("a beat failed; the next one is sent all the same", exc_info=True)
+
+    def _wait_until_due(self) -> bool:
+        """Wait until a beat is due. Returns: False if the Heartbeat was closed"""
+        with self._change:
+            while not self._is_closed and self._change.wait(self._period_s):
+                pass  # the period has changed: wait again
+            return not self._is_closed
 
 
 class AggregatorClient:
@@ -191,7 +233,7 @@ class AggregatorClient:
     def _send(self, round_: int, vector: Numbers, commit: Commit, resends: "_Resends") -> None:
         encoding = self._encoding  # a restarted aggregator may ask for another encoding
         protocol.check_fits(vector, self._layout, encoding)
-        update = Update(vector, encoding, takes_crcs=self._takes_crcs)
+        update = bundles.Update(vector, encoding, takes_crcs=self._takes_crcs)
         path = self._update(round_)
         piece = self._offer(path, update.offer, resends)
         while piece < update.pieces:
@@ -211,7 +253,7 @@ class AggregatorClient:
         resends.note_progress(progress.pieces)
         return progress.pieces
 
-    def _send_pieces(self, path: str, pieces: range, update: Update) -> bool:
+    def _send_pieces(self, path: str, pieces: range, update: bundles.Update) -> bool:
         """Returns: False after a bundle that failed: then the next piece travels alone"""
         began_s = time.monotonic()
         body: bytes | Parts

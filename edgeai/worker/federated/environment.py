@@ -25,8 +25,7 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
-    """Settings of a worker of a federation, from environment variables. A setting is empty or None
-    when its variable is not set.
+    """Settings of a federation's worker. Empty or None: the variable is not set.
 
     `worker_name` is the name under which a trainer takes part and reports.
     """

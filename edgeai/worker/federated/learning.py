@@ -7,7 +7,6 @@ metrics and numbers of samples leave the node.
 
 import contextlib
 import logging
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -24,9 +23,10 @@ from edgeai.worker.federated.environment import (
     require_participant,
 )
 from edgeai.worker.federated.estimator import FederatedEstimator, RoundAware
-from edgeai.worker.federated.protocol import MAX_METRICS, Commit, RoundState
+from edgeai.worker.federated.protocol import MAX_METRICS, MAX_NAME_CHARS, Commit, RoundState
 from edgeai.worker.federated.rounds import SEED
 from edgeai.worker.reporter import reporter_from
+from edgeai.worker.results import finite_numbers
 from edgeai.worker.transport import choose
 
 log = logging.getLogger(__name__)
@@ -120,9 +120,8 @@ class FederatedLearning:
         if not samples:
             self._client.skip_round(state.round, Commit("", 0, metrics))
             return
-        metrics |= _numbers(
-            self._estimator.train(train_data=train_data, valid_data=valid_data, **options)
-        )
+        result = self._estimator.train(train_data=train_data, valid_data=valid_data, **options)
+        metrics |= finite_numbers(result, MAX_METRICS, MAX_NAME_CHARS)
         weights = layouts.FlatWeights(self._estimator.get_weights(), layout)
         self._client.send(state.round, weights, commit=Commit("", samples, metrics))
         self._report(metrics)
@@ -151,7 +150,8 @@ class FederatedLearning:
         return metrics
 
     def _evaluate(self, valid_data: Any) -> dict[str, float]:
-        return {} if valid_data is None else _numbers(self._estimator.evaluate(valid_data))
+        metrics = None if valid_data is None else self._estimator.evaluate(valid_data)
+        return finite_numbers(metrics, MAX_METRICS, MAX_NAME_CHARS)
 
     def _report(self, metrics: Mapping[str, float] | None = None, **numbers: int) -> None:
         """Report currentRound, rounds, sampleCount, bytes and metrics.*"""
@@ -180,15 +180,3 @@ class FederatedLearning:
             self._client.close(will_return=self._is_over and status == "failed")
             if self._reporter is not None:
                 self._reporter.close(LAST_REPORT_S, status=status)
-
-
-def _numbers(metrics: Any) -> dict[str, float]:
-    """The metrics that are finite numbers, at most MAX_METRICS."""
-    if not isinstance(metrics, Mapping):
-        return {}
-    numbers = {}
-    for key, value in list(metrics.items())[:MAX_METRICS]:
-        with contextlib.suppress(TypeError, ValueError):
-            if math.isfinite(float(value)):
-                numbers[str(key)[:253]] = float(value)
-    return numbers

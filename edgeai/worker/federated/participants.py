@@ -2,8 +2,7 @@
 
 The aggregator reads the file FEDERATION_PARTICIPANTS. The GlobalManager writes the file, a JSON map
 from the name of each trainer to the number of samples in its Dataset, or null while the number is
-not known: then the trainer's weight is bounded by what is known of the others. Kubernetes replaces
-the file when the map changes.
+not known: then the weight is bounded by the others'. Kubernetes replaces a changed file.
 """
 
 import logging

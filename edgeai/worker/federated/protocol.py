@@ -21,8 +21,7 @@ must be the sender's. The body of an error is JSON {"error": text}. The status o
     5xx    ask again later
     other  a final refusal
 
-For a Join every error but 5xx is a final refusal, for example if another process has taken the
-name.
+For a Join every error but 5xx is final, for example if another process has taken the name.
 
 A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers; the last piece may have fewer. The
 numbers are little-endian and have the aggregator's precision. They are compressed if the
@@ -38,7 +37,6 @@ one participant sends the weights with which all participants start.
 import hashlib
 import zlib
 from collections.abc import Iterator
-from io import BufferedReader
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -53,6 +51,7 @@ PARTICIPANT_HEADER: Final = "Edgeai-Participant"
 PIECE_NUMBERS: Final = 1 << 18  # 1 MiB of float32: the largest upload in one request
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a layout may be so large; a piece is far smaller
 MAX_METRICS: Final = 64
+MAX_NAME_CHARS: Final = 253
 MAX_NUMBERS: Final = 2**31  # of a vector
 CRC_BYTES: Final = 4
 MAX_CRCS_BYTES: Final = CRC_BYTES * (MAX_NUMBERS // PIECE_NUMBERS)
@@ -61,7 +60,7 @@ MAX_PACKED_BYTES: Final = CRC_BYTES + 4 * PIECE_NUMBERS + 4 * PIECE_NUMBERS // 1
 
 Precision = Literal["float32", "float16"]
 Compression = Literal["none", "zlib"]
-Text = Annotated[str, msgspec.Meta(max_length=253)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Message = TypeVar("Message")
 Data = bytes | memoryview
 """Bytes; a memoryview where copying them would cost more than what is done with them."""
@@ -163,9 +162,7 @@ def empty(shape: tuple[int, ...], encoding: Encoding) -> npt.NDArray[np.floating
 
 
 def to_wire(part: Vector, encoding: Encoding) -> Data:
-    """The numbers as bytes in wire precision, not compressed; where they can be, those of `part`
-    itself.
-    """
+    """The numbers as bytes in wire precision, not compressed; those of `part` if they can be."""
     with np.errstate(over="ignore"):  # a number beyond float16 becomes infinite, which is refused
         wire = np.ascontiguousarray(part, dtype=_WIRE[encoding.precision])
     return wire.data.cast("B")
@@ -254,11 +251,6 @@ def digest(parts: Iterator[Data]) -> str:
     for part in parts:
         hash_.update(part)
     return hash_.hexdigest()
-
-
-def digest_of_file(file: BufferedReader) -> str:
-    """SHA-256 of the rest of the file."""
-    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def wire_parts(vector: Numbers, encoding: Encoding) -> Iterator[Data]:

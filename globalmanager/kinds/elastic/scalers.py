@@ -1,8 +1,7 @@
 """ScaleOut and ScaleIn as the API holds them, and the readers of their specs.
 
 The kinds scaleout and scalein check a scaler first, and the kind trainingjob executes it. Total but
-for InvalidSpec. Source of the fields: AliyunContainerService/et-operator,
-pkg/api/v1alpha1/scaler_types.go.
+for InvalidSpec. Source: AliyunContainerService/et-operator, pkg/api/v1alpha1/scaler_types.go.
 """
 
 from typing import Any, Final

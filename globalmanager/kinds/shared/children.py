@@ -173,8 +173,7 @@ def reconcile(
     *,
     exempt: Collection[ObjectRef] = (),
 ) -> Stages:
-    """Stages that first delete children that the job no longer wants, then change one type after
-    the other.
+    """Stages that first delete unwanted children, then change one type after the other.
 
     Children of one type are independent of each other, so they form one stage. A plan does not
     touch a child that is being deleted. When the child is gone, the next plan creates it.
@@ -183,12 +182,10 @@ def reconcile(
         rules: type -> what the plan does with a child that differs from the desired child
         exempt: children that the plan neither creates, replaces nor deletes
     """
-    # The order of `desired` becomes the order of the stages: Secrets and Services are there before
-    # the pods that name them.
+    # The order of `desired` is that of the stages: Secrets and Services before pods that name them.
     creates = {ref_of(create.type, create.object): create for create in desired}
     creates = {ref: create for ref, create in creates.items() if ref not in exempt}
-    # Without the exempt names, the pod of a finished worker would count as obsolete and go with its
-    # logs.
+    # Else the pod of a finished worker would count as obsolete and go with its logs.
     expected = {*creates, *exempt}
     # Deletions come first, so that new children can have the quota of the obsolete ones.
     obsolete = tuple(
@@ -260,9 +257,7 @@ def adoptions(observed: Observed) -> tuple[Adopt, ...]:
 
 
 def is_adopted(observed: Observed, scaler: Object) -> bool:
-    """Whether the job is the scaler's controller. An earlier job of the same name does not
-    count.
-    """
+    """Whether the job controls the scaler. An earlier job of the same name does not count."""
     return any(owner["uid"] == observed.uid for owner in controllers(scaler))
 
 
@@ -311,9 +306,7 @@ def _spec_hash(object_: Object) -> str:
 
 
 def _replacement(create: Create, existing: Object) -> Replace:
-    """The desired child, with the identity of `existing` and with its labels and annotations that
-    the job does not set.
-    """
+    """The desired child as `existing`, whose labels and annotations that the job lacks stay."""
     is_drift = _has_hash_of(existing, create.object) and not _has_too_few(existing, create.object)
     old, new = existing["metadata"], create.object["metadata"]
     # Labels and annotations of others stay, as the revision that the Deployment controller keeps.

@@ -2,8 +2,7 @@
 
 A `Constraint` is a row. The kinds put their rows together (`validation` has the shared ones). The
 rows give three things: the keywords and CEL rules of the CustomResourceDefinition (`keywords`,
-`validations`), the check of the reconciler (`check_form`, `check`), and the tables in docs/kinds
-(`rows`), which a test compares.
+`validations`), the check (`check_form`, `check`), and the tested tables in docs/kinds (`rows`).
 """
 
 import enum
@@ -34,9 +33,7 @@ class JobForm(NamedTuple):
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table. At least one of `schema`, `cel` and `check` says the rule to a
-    program.
-    """
+    """One row. At least one of `schema`, `cel` and `check` says the rule to a program."""
 
     field: str
     """Path of the field: "spec.runPolicy.managedBy"."""
@@ -106,8 +103,7 @@ def _values(value: Any, segments: Sequence[str], path: str = "") -> Iterator[tup
     entries = mapping(value)
     first, rest = segments[0], segments[1:]
     for key in entries if first == ANY else [first] if first in entries else []:
-        # The type of a replica is a key that the user writes, of any length. The message of a
-        # condition has 1,024 characters.
+        # The user writes the type, of any length. The message of a condition has 1,024 characters.
         place = str(key) if len(str(key)) < 64 else shown(str(key))
         yield from _values(entries[key], rest, f"{path}.{place}" if path else place)
 

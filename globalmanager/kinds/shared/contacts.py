@@ -24,8 +24,7 @@ def edge_connected(
 
     A node is lost when it has had no session for `contact_grace_s`. Just after its start the
     GlobalManager knows nothing of a node. Such a node has the same time, counted from the moment
-    when the condition became Unknown. When the condition says that a node is lost, the node stays
-    lost until it has a session again.
+    when the condition became Unknown. A lost node stays lost until it has a session again.
     """
     # No condition at all: a job without edge workers depends on no LocalController.
     if not nodes:
@@ -79,8 +78,7 @@ def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
     node that never had a session with this GlobalManager.
     """
     condition = status.condition(observed, EDGE_CONNECTED)
-    # The grace time hides a short loss of contact. It must not turn a node that nobody has heard of
-    # into a node in contact.
+    # The grace time hides a short loss, but a node that nobody has heard of has no contact.
     is_unheard = any(node not in observed.contacts for node in nodes)
     if is_unheard or condition.get("status") not in (Truth.TRUE, Truth.FALSE):
         message = f"waiting for the LocalController of {named(nodes)} to connect"

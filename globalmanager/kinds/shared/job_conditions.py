@@ -89,12 +89,10 @@ class Conditions:
         truth: Truth = Truth.TRUE,
         cause: str = "",
     ) -> None:
-        """Set a condition. A condition with the same status and reason stays as it is, and an ended
-        job keeps all its conditions.
+        """Set a condition, unless it has this status and reason, or the job has ended.
 
         Args:
-            cause: the end of the reason; the condition's own type when it is empty. The reason is
-                for example "TFJobRunning"
+            cause: the end of the reason ("TFJobRunning"); the type when it is empty
         """
         message = printable(message)[:MAX_MESSAGE_CHARS]
         reason = f"{self._kind}{cause or state}"
@@ -102,8 +100,7 @@ class Conditions:
         # An end is final, and a condition that says the same costs no write and no event.
         if self.has_ended or (previous.get("status"), previous.get("reason")) == (truth, reason):
             return
-        # The API conventions: the time of a transition moves with the status and not with the
-        # reason.
+        # API conventions: the time of a transition moves with the status, not with the reason.
         since = previous.get("lastTransitionTime") if previous.get("status") == truth else None
         entry = self._entry(Finding(str(state), truth, reason, message), since)
         # Running and Restarting exclude each other, as in the Kubeflow operators.

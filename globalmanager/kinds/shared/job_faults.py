@@ -19,8 +19,7 @@ from globalmanager.kinds.shared.lifecycle import Timers
 TOO_LARGE: Final = "TooLarge"
 
 RESTARTED_S: Final = 60.0
-"""Seconds that a replica must run after the job has started it again. Until then, its failure is a
-fault."""
+"""Seconds that a replica must run after a restart by the job before its failure is no fault."""
 
 
 def is_first_failure(pod: Object) -> bool:

@@ -15,8 +15,7 @@ from globalmanager.kinds.shared.lifecycle import Timers
 
 def event_reason(action: str, type_: ResourceType) -> str:
     """The reason of the event about an action of the engine, in the words of the operator."""
-    # ttlSecondsAfterFinished deletes the job itself. The operators record SuccessfulDeleteJob then,
-    # whatever the kind is.
+    # ttlSecondsAfterFinished: for a job of any kind the operators record SuccessfulDeleteJob.
     noun = "Job" if type_.kind.endswith("Job") else type_.kind
     words = {"Created": f"SuccessfulCreate{noun}", "Deleted": f"SuccessfulDelete{noun}"}
     return words.get(action, action)

@@ -33,9 +33,7 @@ status.
 
 
 class Timers(msgspec.Struct, frozen=True):
-    """Waits, in seconds from now. After each wait the engine plans the job again, also without a
-    change.
-    """
+    """Waits in seconds, after each of which the engine plans the job without a change, too."""
 
     waits_s: tuple[float, ...] = ()
 
@@ -120,8 +118,7 @@ def deletion(pod: Object) -> Delete:
 def replacement(
     pods: Iterable[Object], now: datetime, *, after_s: float
 ) -> tuple[tuple[Delete, ...], Timers]:
-    """Deletions of the failed pods that are old enough, and the wait until the next pod is old
-    enough.
+    """Deletions of failed pods that are old enough, and the wait until the next one is.
 
     Args:
         after_s: least age of a pod that is replaced. A node that refuses a pod refuses the pod at

@@ -14,8 +14,7 @@ _RESTART_MAX_S: Final = 60.0
 _MAX_NEW_PODS: Final = 100
 _MAX_NEW_BYTES: Final = 4 * 1024 * 1024
 """In one plan, at least one pod. Each pod of a TFJob names all replicas, and has all variables of
-its template, so all pods of a large job at once would take seconds and much memory. The first pods
-cause the next plan.
+its template, so all of a large job would take seconds and memory. The first cause the next plan.
 """
 _LARGE_BYTES: Final = 64 * 1024
 _LARGE_PODS_S: Final = 30.0
@@ -44,8 +43,7 @@ def new_pods(template_bytes: Iterable[int], pods: Iterable[Object], now: datetim
     most = max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // largest))
     if largest <= _LARGE_BYTES:
         return NewPods(most)
-    # The pods themselves say when they were made, so a restart of the GlobalManager gives a large
-    # job no second burst.
+    # The pods say when they were made, so a restart gives a large job no second burst.
     creations = (pod["metadata"].get("creationTimestamp") for pod in pods)
     pauses_s = (pause_left_s(creation, _LARGE_PODS_S, now) for creation in creations)
     waits_s = sorted(pause_s for pause_s in pauses_s if pause_s > 0)
@@ -55,9 +53,7 @@ def new_pods(template_bytes: Iterable[int], pods: Iterable[Object], now: datetim
 
 
 def backoff_left_s(pod: Object, attempt: int, now: datetime) -> float:
-    """Seconds until a failed pod may be replaced. A pod that still runs is replaced at once: all
-    pods of its job restart.
-    """
+    """Seconds until a failed pod may be replaced; 0 for one that runs: its whole job restarts."""
     if phase_of(pod) != "Failed":
         return 0.0
     wait_s = min(_RESTART_MAX_S, _RESTART_BASE_S * 2.0 ** min(attempt - 1, 32))

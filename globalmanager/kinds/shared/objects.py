@@ -82,8 +82,7 @@ def child(
         hashed = content["spec"] if content.keys() == {"spec"} else content
         annotations = {SPEC_HASH: content_hash([marks, hashed])}
     metadata = {
-        # A fixed name, and no generateName: a retry after a lost answer meets the child that the
-        # first try has made.
+        # No generateName: a retry after a lost answer meets the child of the first try.
         "name": name,
         "namespace": observed.ref.namespace,
         "labels": marks,
@@ -96,8 +95,7 @@ def child(
 
 def content_hash(content: Any) -> str:
     """16 hex digits. The order of keys in the JSON does not change the hash."""
-    # The hashes of all releases are made of this text. Another form would replace every child of
-    # every job with the upgrade.
+    # The hashes of all releases are made of this text; another would replace every child.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]
 
@@ -111,8 +109,7 @@ _METADATA: Final = ("labels", "annotations")
 def differences(
     desired: Object, existing: Object, *, leave: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The fields in which `existing` differs from the object that the job wants: path -> existing
-    value.
+    """Where `existing` differs from what the job wants: path -> existing value.
 
     Fields that `desired` does not have are ignored. An empty value equals a missing field, because
     the API server drops empty values. A quantity equals the same quantity in another notation.

@@ -1,7 +1,6 @@
 """Condition Overridden: somebody else sets fields of a child again after each correction.
 
-Pure. The engine counts the corrections and says which children are overridden
-(Observed.overridden).
+Pure. The engine counts corrections, and says which children are (Observed.overridden).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +20,7 @@ _MAX_FIELD_CHARS: Final = 80
 
 
 def finding(observed: Observed, stages: Stages) -> Finding | None:
-    """The condition, as long as such children differ from what the job wants; None when all is as
-    the job wants.
+    """The condition, as long as such children differ from what the job wants, or None.
 
     Args: stages: of the plan. The plan still names each correction that the engine leaves out
     """

@@ -40,8 +40,7 @@ def field(name: str, path: str) -> EnvVar:
 
 def from_secret(name: str, secret: str, key: str) -> EnvVar:
     """Environment variable with the value of a key of a Secret."""
-    # A reference and not the value: the ClusterRole `view` reads Deployments and pods, but no
-    # Secrets.
+    # A reference: the ClusterRole `view` reads Deployments and pods, but no Secrets.
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
@@ -124,9 +123,7 @@ def with_edge_tolerations(tolerations: list[Object]) -> list[Object]:
 
 
 def with_outage_tolerations(tolerations: list[Object]) -> list[Object]:
-    """As `with_edge_tolerations`, for pods that go to edge nodes only where no taint of edge nodes
-    keeps them away.
-    """
+    """As `with_edge_tolerations`, but still kept away by a taint of edge nodes."""
     return _added(_EDGE_TOLERATIONS[1:], tolerations)
 
 
@@ -144,9 +141,7 @@ def _container(container: Object, env: Sequence[EnvVar], data: storage.Placement
 def _merged(
     defaults: Iterable[Object], user_items: Iterable[Object] | None, key: str
 ) -> list[Object]:
-    """edgeai's items, then the user's. A user's item takes the place of edgeai's item with the same
-    key.
-    """
+    """edgeai's items and then the user's, of which one takes the place of that with its key."""
     items = {item[key]: item for item in user_items or ()}
     merged = [items.pop(item[key], item) for item in defaults]
     return merged + list(items.values())

@@ -4,8 +4,7 @@ import re
 from fractions import Fraction
 from typing import Any, Final
 
-# The digits and the exponent are bounded. A power of ten with an exponent of nine digits would take
-# all memory.
+# Digits and exponent are bounded: a power of ten to nine digits would take all memory.
 _QUANTITY: Final = re.compile(
     r"(?P<number>[0-9]{1,18}(\.[0-9]{0,9})?|\.[0-9]{1,9})"
     r"(?P<unit>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"

@@ -24,8 +24,7 @@ def is_queued(pod: Object) -> bool:
 
 
 def waiting_reason(pods: Iterable[Object], current: Mapping[str, Any]) -> dict[str, str]:
-    """The fields `reason` and `message` of .status.elastic: why the first of these pods does not
-    run.
+    """`reason` and `message` of .status.elastic: why the first of these pods does not run.
 
     A scheduler changes the numbers in its message as other pods come and go. So the message stays
     while the pod and the reason do, else a full cluster would cause a write for each of its pods.

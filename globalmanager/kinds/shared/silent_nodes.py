@@ -39,8 +39,7 @@ def silent_since(pod: Object) -> datetime | None:
     if not is_marked and phase_of(pod) != "Unknown":
         return None
     mark, creation = ready.get("lastTransitionTime"), pod["metadata"].get("creationTimestamp")
-    # A mark without a time counts from the beginning of the pod, so no grace time starts again with
-    # every plan.
+    # A mark without a time counts from the beginning of the pod, so that the grace time ends.
     return parse_time(mark) or parse_time(creation)
 
 
@@ -61,8 +60,7 @@ def has_quota(observed: Observed, pod: Object, *, is_suspended: bool) -> bool:
 
 def is_in_session(observed: Observed, pod: Object) -> bool:
     """Whether the LocalController of the pod's node has a session."""
-    # The LocalController has a line of its own. A silent kubelet says nothing about that line
-    # (decision 0020).
+    # The LocalController has a line of its own, beside that of the kubelet (decision 0020).
     contact = observed.contacts.get(NodeName(node_of(pod)))
     return contact is not None and contact.connected
 
@@ -71,6 +69,5 @@ def last_report(observed: Observed, pod: Object) -> Mapping[str, Any]:
     """The entry of .status.workers that the node of the pod reported; empty without a report."""
     node = node_of(pod)
     entries = worker_entries(status.status_of(observed)).values()
-    # By the node, because a worker on a node of Kubernetes' choice has another name than one whose
-    # node the user fixes.
+    # By the node: a worker's name depends on whether Kubernetes or the user chose its node.
     return next((entry for entry in entries if entry.get("node") == node), {})

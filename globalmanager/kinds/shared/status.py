@@ -50,9 +50,7 @@ def accepted(note: str = "") -> Finding:
 
 
 def rejected(error: InvalidSpec) -> Finding:
-    """Condition Accepted for a wrong spec. The message names the field, the fault and the
-    remedy.
-    """
+    """Condition Accepted of a wrong spec, with the field, the fault and the remedy."""
     message = f"{error}. What runs already is left as it is."
     return Finding(ACCEPTED, Truth.FALSE, "InvalidSpec", message)
 
@@ -66,16 +64,14 @@ def conditions(
 
 def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str, Any]:
     previous = condition(observed, finding.type)
-    # The time is that of the last change of the status, as the API conventions say. A new reason
-    # alone does not move it.
+    # The time of the last change of the status, by the API conventions; a new reason moves nothing.
     since = previous.get("lastTransitionTime")
     unmoved = previous.get("status") == finding.truth and parse_time(since)
     return {
         "type": finding.type,
         "status": str(finding.truth),
         "reason": finding.reason,
-        # A container writes a part of some messages. Control characters would reach the terminal of
-        # whoever reads the job.
+        # A container writes a part of some messages, and whoever reads the job has a terminal.
         "message": printable(finding.message)[:MAX_MESSAGE_CHARS],
         "lastTransitionTime": since if unmoved else times.rfc3339(now),
         "observedGeneration": observed.generation,
@@ -90,8 +86,7 @@ def events(observed: Observed, findings: Iterable[Finding]) -> tuple[Event, ...]
 
 def _event(previous: Mapping[str, Any], finding: Finding) -> Event | None:
     is_transition = previous.get("status") != finding.truth
-    # A condition that begins as True is the normal course. An event for it would come with every
-    # new job.
+    # A condition that begins as True is the normal course of every new job.
     if finding.truth is Truth.TRUE and previous and is_transition:
         return Event(Severity.NORMAL, finding.reason, finding.message)
     # A message may hold a number that changes; an Event for each change would hide the others.
@@ -111,12 +106,9 @@ def subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def replacing_subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """As `subtree`, for a kind that gives each map whole: keys that .status has beyond the map are
-    removed.
-    """
+    """As `subtree`, for a kind that gives each map whole: other keys of .status are removed."""
     current = status_of(observed)
-    # A merge patch keeps every key that it does not name, also a replica type that the spec has
-    # lost.
+    # A merge patch keeps every key that it does not name, also a replica type that is gone.
     patches = {
         key: replacement_patch(mapping(current.get(key)), value)
         for key, value in desired.items()
@@ -137,9 +129,7 @@ def described(
 
 
 def replacement_patch(current: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that replaces a stored map of .status by `desired`. The value null removes a
-    field.
-    """
+    """The merge patch that replaces a stored map by `desired`. null removes a field."""
     # A merge patch removes a key only where it says null.
     patch: dict[str, Any] = {key: None for key in current if key not in desired}
     for key, value in desired.items():

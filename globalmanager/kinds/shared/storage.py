@@ -1,5 +1,4 @@
-"""Where a worker's pod finds the data of a URL, and which volumes and containers bring the data
-there.
+"""Where a pod finds the data of a URL, and which volumes and containers bring it there.
 
 A URL without a scheme is a path on the worker's node. The pod mounts the directory of the path
 below /home/data, read-only unless the worker writes the data. The settings say which directories
@@ -48,9 +47,7 @@ _DOWNLOADS_VOLUME: Final = "edgeai-downloads"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Data that a worker needs. `env` names the variable that tells the worker where the data
-    is.
-    """
+    """Data that a worker needs. `env`: the variable that says where the data is."""
 
     env: str
     url: str
@@ -92,9 +89,7 @@ def check_url(url: str, path: str = "spec.url") -> None:
 
 
 def check_place(url: str, settings: WorkerSettings, path: str = "spec.url") -> None:
-    """Check that the settings let a pod mount the directory of the URL. `check_url` has accepted
-    the URL. Raises: InvalidSpec
-    """
+    """Raises: InvalidSpec unless a pod may mount the directory of the URL, a checked one"""
     # A remote URL mounts nothing of the node.
     if not urlsplit(url).scheme:
         check_directory(mounted(url), settings, path)
@@ -148,8 +143,7 @@ def _check_host_path(url: str, path: str) -> None:
 def _is_in_root(url: str) -> bool:
     """Whether the path is / or a file directly in /."""
     path = normal(url)
-    # A dot tells a file from a directory here. Nothing else does: the GlobalManager cannot see the
-    # node.
+    # A dot tells a file from a directory. Nothing else does: the node is not in sight.
     return path == "/" or (mounted(url) == path and "." in path)
 
 
@@ -163,9 +157,7 @@ def mounted(url: str) -> str:
 
 
 def place(sources: Sequence[Source], settings: WorkerSettings) -> Placement:
-    """The parts of a pod spec that bring `sources` into the pod. `check_url` has accepted their
-    URLs.
-    """
+    """The parts of a pod spec that bring `sources`, whose URLs are checked, into the pod."""
     local = [source for source in sources if not urlsplit(source.url).scheme]
     remote = [source for source in sources if urlsplit(source.url).scheme]
     outputs = [source for source in remote if source.is_output]
@@ -214,14 +206,12 @@ def credentials(secret: str, endpoint: str) -> tuple[dict[str, Any], ...]:
 
 
 def _from_key(secret: str, key: str) -> dict[str, Any]:
-    # A Secret for AWS has no endpoint. Without `optional` the kubelet would not start a container
-    # for the key that is not there.
+    # A Secret for AWS has no endpoint, and the kubelet starts no container without a key.
     return {"valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}}}
 
 
 def endpoint(secret: Object) -> str:
-    """URL of the S3 server that the Secret's annotations name, as Sedna reads them; "" when they
-    name no server.
+    """URL of the S3 server that annotations of the Secret name, as for Sedna; "" for none.
 
     Raises: InvalidSpec when the annotation is no host with or without a port
     Source: Sedna v0.7, globalmanager/runtime/secret_injector.go
@@ -271,8 +261,7 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
         {
             "name": name,
             "mountPath": HOST_DATA + parent,
-            # The data of the node serves other jobs, too. A worker changes nothing but its own
-            # result.
+            # Other jobs have this data, too. A worker changes nothing but its own result.
             **({} if parent in output_parents else {"readOnly": True}),
         }
         for name, parent in directories
@@ -288,11 +277,8 @@ def _host_paths(sources: Sequence[Source]) -> Placement:
 
 
 def host_directory(name: str, path: str, *, make: bool = False) -> dict[str, Any]:
-    """A hostPath volume. When the directory is missing, `make` creates it. Without `make`, the pod
-    waits.
-    """
-    # An input is never created: a mistyped path would become an empty directory that the worker
-    # takes for its data.
+    """A hostPath volume. Without `make`, the pod waits for the directory."""
+    # Never an input: a mistyped path would become an empty directory of data.
     type_ = "DirectoryOrCreate" if make else "Directory"
     return {"name": name, "hostPath": {"path": path, "type": type_}}
 
@@ -303,14 +289,12 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
     mount = {"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS}
     credentials = secrets(sources)
     fetch: dict[str, Any] = {
-        # The name and the arguments (URL, directory, …) are Sedna's, so Sedna's image can stand in
-        # the settings.
+        # Name and arguments (URL, directory, …) are Sedna's, so the settings may name its image.
         "name": "storage-initializer",
         "image": settings.storage_initializer_image,
         "imagePullPolicy": "IfNotPresent",
         "args": [word for source in sources for word in _fetched_to(source.url)],
-        # The last lines of the log become the message of the fault. Without them, a fetch that
-        # fails shows an exit code alone.
+        # The last lines of the log become the message of the fault, beside the exit code.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": RESTRICTED,
         "volumeMounts": [mount],

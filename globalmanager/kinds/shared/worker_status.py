@@ -49,9 +49,7 @@ _MAX_COUNT: Final = 2**53
 
 
 def total(status: Mapping[str, Any], count: str) -> int | None:
-    """Sum of one taskInfo count over all workers and all their nodes; 0..2**53. None when no worker
-    has told the count.
-    """
+    """Sum of a taskInfo count over all workers and nodes; 0..2**53. None where none tells it."""
     infos = [info for entry in worker_entries(status).values() for info in _infos(entry)]
     infos.append(mapping(status.get(COUNTED_IN_SLICES)))
     # The sum of entries and not of reports: a report that comes twice counts once.
@@ -88,8 +86,7 @@ class WorkerFold:
         keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
             entry keeps the counts of an earlier ledger of the same node as `countedBefore`, and the
             counts of each former node as `countedElsewhere`
-        counts: names of totals in taskInfo. They never fall within one ledger, whatever its
-            LocalController says
+        counts: names of totals in taskInfo, which never fall within one ledger
     """
 
     max_workers = MAX_WORKERS
@@ -122,8 +119,7 @@ class WorkerFold:
         # must not count twice or undo a newer one.
         if self.is_stale(entry, report):
             return
-        # The limit holds for new workers only: a worker that has an entry can always report its
-        # end.
+        # For new workers only: one that has an entry can always report its end.
         if report.worker not in self.entries and len(self.entries) >= self.max_workers:
             raise ReportRefused(f"status.workers has {len(self.entries)} workers, no more are kept")
         desired = self.entry(entry, report)
@@ -140,9 +136,7 @@ class WorkerFold:
             self._sizes.replace(report.worker, entry, bounded)
 
     def patch(self) -> dict[str, Any]:
-        """The merge patch of .status for all reports that were added; empty when nothing
-        changes.
-        """
+        """The merge patch of .status for all added reports; empty when nothing changes."""
         changes = {
             worker: replacement_patch(before, self.entries[worker])
             for worker, before in self._changes.items()
@@ -237,8 +231,7 @@ def _replaced(
     fields = worker_entry(report, other_counts)
     if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
         fields["taskInfo"] = _not_fallen(mapping(entry.get("taskInfo")), fields["taskInfo"], counts)
-    # A newer GlobalManager may have written more fields. They stay, because that GlobalManager may
-    # run again.
+    # More fields are of a newer GlobalManager, and stay, because it may run again.
     unknown = {key: value for key, value in entry.items() if key not in fields}
     return {**unknown, **without_empty_fields(fields)}
 
@@ -280,8 +273,7 @@ def _counts_elsewhere(entry: Mapping[str, Any], report: WorkerReport) -> OtherCo
         before = _numbers(elsewhere.pop(report.node, {}))
         elsewhere[str(entry["node"])] = _lasting(entry.get("taskInfo"))
         return OtherCounts(before, _merged(elsewhere))
-    # A new ledger of the same node begins at zero, as after a lost disk. The counts of the old one
-    # stay as a base.
+    # A new ledger, as after a lost disk, begins at zero. The old counts stay as a base.
     is_recount = entry.get("instance", report.ledger_id) != report.ledger_id
     return OtherCounts(
         _lasting(entry.get("taskInfo" if is_recount else "countedBefore")), elsewhere

@@ -46,8 +46,7 @@ def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
     # The condition Stalled tells the user which template is too large.
     if is_too_large and not observed.children:
         return (), timers
-    # Half a job would hold room without training, and a pod that joins processes of the attempt
-    # before ends with them.
+    # Half a job would hold room in vain, and a pod that joins an earlier attempt ends with it.
     if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
         absent = []
     # All pods of a large job at once would hold up other jobs.
@@ -71,9 +70,7 @@ def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
 
 
 def _replacements(job: Snapshot, pods: Mapping[str, Object]) -> tuple[tuple[Delete, ...], Timers]:
-    """The deletions of pods that have lost their room, or belong to an earlier attempt, and the
-    waits until further ones.
-    """
+    """Deletions of pods without room or of an earlier attempt, and the waits until more."""
     observed, spec, history = job.observed, job.spec, job.history
     members = [entry for entry in replicas.names(observed.ref.name, spec) if entry[0] in pods]
     # A pod that lost its room has not failed, so it counts for no limit and needs no new attempt.
@@ -113,9 +110,7 @@ def _pod(job: Snapshot, name: str, replica: Replicas, index: int) -> Create:
 
 
 def _is_ending_before_a_restart(job: Snapshot, pods: Mapping[str, Object]) -> bool:
-    """Whether the whole job restarts and a pod from before is still there. A new process would join
-    the old ones and end with them.
-    """
+    """Whether the whole job restarts and has old pods, with which new ones would join and end."""
     return job.spec.policy.restart_scope is RestartScope.JOB and any(
         name in pods and attempt_of(pods[name]) < job.history.attempt(name)
         for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
@@ -141,9 +136,7 @@ def _services_made_elsewhere(
 
 
 def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
-    """The deletions of the pods that `policy` names, of the Services that no pod needs, and of all
-    other children.
-    """
+    """Deletions of pods by `policy`, of Services that no pod needs, and all other children."""
     others = lifecycle.deletions(observed, besides=(PODS, SERVICES))
     return (*others, *lifecycle.clean_up(own_pods(observed), policy), *_services(observed, policy))
 

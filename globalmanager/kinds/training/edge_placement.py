@@ -56,9 +56,7 @@ def warning(observed: Observed) -> str:
 
 
 def tolerations(observed: Observed, template: Mapping[str, Any]) -> list[Object]:
-    """The tolerations of a replica's pod: edgeai's, if the replica goes to an edge node or the job
-    sets a grace time, and then the user's.
-    """
+    """The tolerations of a pod: edgeai's, for an edge node or a grace time, then the user's."""
     own: list[Object] = template["spec"].get("tolerations") or []
     if chooses_edge(template):
         return pods.with_edge_tolerations(own)

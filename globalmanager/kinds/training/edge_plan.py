@@ -85,9 +85,7 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
 
 
 def _with_final_words(observed: Observed) -> Observed:
-    """The pods of a job that has ended. A pod whose node reports its end stays, where the job
-    keeps such pods.
-    """
+    """The pods of an ended job. A pod whose node reports its end stays, where the job keeps it."""
     corrections = {
         ref: _with_reported_end(pod, word)
         for ref, pod in _own_pods(observed)
@@ -176,8 +174,7 @@ def _unaccepted_since(pod: Object) -> datetime | None:
     """When the kubelet should have accepted the pod at the latest; None when the kubelet has done
     so. A kubelet that accepts a pod writes its startTime.
 
-    None also for a pod that no scheduler has bound: its template names the node, so another pod
-    would wait for the same kubelet.
+    None also for an unbound pod: its template names the node, and another would wait there, too.
     """
     is_accepted = "startTime" in mapping(pod.get("status")) or phase_of(pod) != "Pending"
     is_bound = condition_of(pod, "PodScheduled").get("status") == "True"

@@ -2,8 +2,7 @@
 
 The containers of a training job report nothing themselves. The LocalController watches the pods of
 its node and reports how each pod does. Such a report counts only for the pod that it names by its
-uid, and only from the node to which this pod is bound. So a report of an earlier pod, or of another
-node, changes nothing for the job.
+uid, and only from the node to which it is bound. Others change nothing for the job.
 """
 
 import re
@@ -115,8 +114,7 @@ class ReplicaFold(worker_status.WorkerFold):
         before, new = mapping(entry.get("details")), report.body.details
         if before.get(POD_UID) == new.get(POD_UID):
             return worker_status.is_stale(entry, report)
-        # A ledger that forgot the task counts from 1 again, so between two pods only their age
-        # decides.
+        # A ledger that forgot the task counts from 1 again, so the age of the pods decides.
         return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
 
     def entry(self, entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:

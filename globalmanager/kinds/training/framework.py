@@ -70,8 +70,7 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     marks: Mapping[str, str] = {}
     """Status fields that stay the same for the whole life of a job."""
     environment: Callable[[Observed, str, int], list[EnvVar]]
-    """(job, replica type, index) -> the variables that the framework needs. Total for a valid
-    job."""
+    """(job, replica type, index) -> the framework's variables. Total for a valid job."""
     init_containers: Callable[[Observed, str, int], list[Object]] = lambda *_: []
     """(job, replica type, index) -> containers that run before the template's own."""
     fault: Callable[[Observed], InvalidSpec | None] = lambda _: None

@@ -59,8 +59,7 @@ def gang_of(settings: WorkerSettings) -> Gang | None:
 
 def pod_group(gang: Gang, observed: Observed, spec: KubeflowJob) -> Create:
     """The PodGroup. Without a schedulingPolicy all replicas start together, and of an elastic job
-    those that the job needs. Without minResources it has what the pods request that must start
-    together.
+    those that the job needs. minResources is by default what these pods request together.
     """
     policy = spec.policy.scheduling_policy or SchedulingPolicy()
     # A gang of all replicas would never start an elastic job in a full cluster.
@@ -92,8 +91,7 @@ def phase_of(pod_group: Object) -> str:
 
 def admits_pods(observed: Observed) -> bool:
     """Whether pods may be made now. Volcano first admits the PodGroup to its queue. A cluster
-    without the type of the PodGroup starts no job, because half of a job could take the place that
-    another job needs.
+    without the PodGroup's type starts no job: half of one could take another job's place.
     """
     gang = gang_of(observed.settings)
     if gang is None:
@@ -108,9 +106,7 @@ def admits_pods(observed: Observed) -> bool:
 
 
 def with_gang(gang: Gang, job: str, replicas: Replicas) -> Replicas:
-    """The replicas with what the scheduler reads from their pods. The template's own schedulerName
-    stays.
-    """
+    """The replicas as the scheduler reads them. A template's own schedulerName stays."""
     template = replicas.template
     metadata = mapping(template.get("metadata"))
     annotations, labels = (
@@ -155,8 +151,7 @@ def scheduler_warning(observed: Observed, spec: KubeflowJob) -> tuple[Event, ...
 # As the scheduler of Kubernetes counts a pod. Sources: KEP-753 for init containers and sidecars,
 # KEP-2837 for `spec.resources` of a pod; the sum over pods is that of the Kubeflow operator,
 # pkg/controller.v1/common/util.go. A device of `spec.resourceClaims` has no quantity, so no sum
-# contains it. A device that a container requests by the name of an extended resource counts as each
-# other resource.
+# contains it, unless a container requests it by the name of an extended resource.
 
 _OVERCOMMITTED: Final = ("cpu", "memory")
 _HUGE_PAGES: Final = "hugepages-"

@@ -34,8 +34,7 @@ class History(NamedTuple):
     restarts: Mapping[str, int]
     job_restarts: int
     container_restarts: Mapping[str, int] = {}
-    """Uid of a pod -> how often the node has started its containers again. Empty for a job without
-    a backoff limit."""
+    """Uid of a pod -> restarts of its containers by the node. Empty without a backoff limit."""
 
     def attempt(self, name: str) -> int:
         """The attempt that the pod of this replica must have."""
@@ -172,9 +171,7 @@ def exit_code(framework: Framework, pod: Object) -> int | None:
 
 
 def _container_restarts(observed: Observed) -> dict[str, int]:
-    """The numbers of the status, with those of the present pods. The numbers of pods that are gone
-    become one sum, so the map stays small.
-    """
+    """The numbers of present pods, and one sum for those that are gone: the map stays small."""
     recorded = {
         uid: _count(number)
         for uid, number in mapping(status.status_of(observed).get("containerRestarts")).items()

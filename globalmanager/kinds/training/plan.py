@@ -1,8 +1,7 @@
 """plan of a training job: its replicas run until the job succeeds or fails; then its pods go.
 
 `snapshot` has what a plan reads from the job, `changes` has the changes of pods and Services.
-Source of the order of the rules: kubeflow/training-operator 1.9, pkg/controller.v1/common/job.go.
-docs/kinds has the differences.
+Source of the rules' order: kubeflow/training-operator 1.9, pkg/controller.v1/common/job.go.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,8 +63,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now: datetime) -> Plan:
     """A job that never started has failed. Of a job that has started, an edit made the spec wrong,
     or another controller accepted the spec: the job stays as it is until the spec is corrected, and
-    one event for each edit tells the fault. The webhook of the Kubeflow operator refuses such an
-    edit.
+    one event for each edit tells the fault. The operator's webhook refuses such an edit.
     """
     recorded, kind, name = status.status_of(observed), observed.type.kind, observed.ref.name
     if lifecycle.is_new(observed):
@@ -181,8 +179,7 @@ def _ending(
 ) -> tuple[State, str] | None:
     """The final condition of the job and its message; None while the job goes on."""
     policy, framework = job.spec.policy, job.spec.framework
-    # Success excludes failure. Upstream a chief that succeeds beside a failed worker leaves both
-    # conditions True.
+    # Success excludes failure. Upstream a chief's success beside a failed worker leaves both True.
     if framework.has_succeeded(job.spec, counts, job.history.finished):
         return State.SUCCEEDED, f"{job.text} is successfully completed."
     # Dynamic workers of a TFJob are tolerated: the others train on without them.

@@ -65,9 +65,7 @@ def type_labels(job: str, framework: Framework, type_: str) -> dict[str, str]:
 
 
 def is_leader(spec: KubeflowJob, type_: str, index: int) -> bool:
-    """Whether the replica has the label job-role=master: the one of a leading type, or else the
-    first worker.
-    """
+    """Whether it has the label job-role=master: of a leading type, or else the first worker."""
     # The SDK of the operator reads the logs of the pod with this label.
     leaders = spec.framework.leaders
     leading = [
@@ -80,11 +78,9 @@ def service(
     observed: Observed, spec: KubeflowJob, replica: Replicas, index: int, present: Object | None
 ) -> Create:
     """The headless Service of a replica, with the ports of the container that trains. Labels and
-    selector are those of the training operator, so each of the two can go on with the other's
-    Services and pods.
+    selector are the training operator's, so each can go on with the other's Services and pods.
 
-    Args: present: the pod of the replica. A pod of an older operator has other labels, and the
-        Service selects it by these
+    Args: present: the pod, which of an older operator has other labels for the selector
     """
     selector = {
         **type_labels(observed.ref.name, spec.framework, replica.type),

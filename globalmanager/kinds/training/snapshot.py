@@ -43,9 +43,7 @@ class Snapshot(NamedTuple):
 
 
 def is_restarting(job: Snapshot) -> bool:
-    """Whether a replica that failed does not run again yet. A pod of the present attempt that has
-    failed stays so: its type is tolerant.
-    """
+    """Whether a failed replica does not run again yet. A tolerant type's failure stays."""
     pods = histories.pods_by_name(job.observed)
     return job.conditions.is_true(State.RESTARTING) and any(
         # A pod that pends before its first failure is not a restart, however long it pends.
@@ -58,8 +56,7 @@ def is_restarting(job: Snapshot) -> bool:
 
 def _has_come_up(pod: Object, attempt: int) -> bool:
     """Whether the pod of this attempt runs, or has ended."""
-    # A failed pod counts as up, or a tolerated worker that failed for good would keep its job in
-    # Restarting for ever.
+    # A failed pod counts as up: a tolerated worker that failed for good must not keep the job here.
     return phase_of(pod) != "Pending" and attempt_of(pod) >= attempt
 
 
@@ -85,8 +82,7 @@ def counts(job: Snapshot) -> dict[str, Counts]:
         present = [pods[name] for name in names if name in pods]
         type_counts[replica.type] = Counts(
             desired=replica.count,
-            # The operator counts a running pod that is being deleted as failed, but its end says
-            # nothing about the training.
+            # The operator counts a running pod that is being deleted as failed, which it is not.
             active=sum(
                 phase_of(pod) == "Running"
                 and has_quota(job.observed, pod, is_suspended=bool(job.spec.policy.suspend))
@@ -141,8 +137,7 @@ def _has_lost_room(job: Snapshot) -> bool:
 
 def not_elastic(job: Snapshot) -> tuple[Event, ...]:
     """The event about a job that is not elastic although its user asks for this. The field elastic
-    of .status has the same words, so the event comes once, also when only an annotation was
-    changed.
+    of .status has the same words, so it comes once, also after a change of an annotation.
     """
     recorded = mapping(status.status_of(job.observed).get("elastic"))
     is_told = recorded.get("reason") == NOT_ELASTIC or _has_lost_room(job)
@@ -160,9 +155,7 @@ def no_longer_elastic(job: Snapshot) -> dict[str, Any]:
 def statuses(
     job: Snapshot, counts: Mapping[str, Counts], end: State | None = None
 ) -> dict[str, Any]:
-    """The numbers as the status shows them. Of a job that has succeeded, an active replica counts
-    as succeeded.
-    """
+    """The numbers for the status. After success, an active replica counts as succeeded."""
     framework, name = job.spec.framework, job.observed.ref.name
     entries = {}
     for type_, numbers_of_type in counts.items():

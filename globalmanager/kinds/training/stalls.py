@@ -50,9 +50,7 @@ def find(job: Snapshot) -> tuple[tuple[Fault, ...], Timers]:
 
 
 def _pods_without_excuse(job: Snapshot) -> list[Object]:
-    """The pods whose faults keep the job from getting on. An elastic job with enough replicas may
-    wait for room.
-    """
+    """The pods whose faults count. An elastic job with enough replicas may wait for room."""
     pods = histories.pods_by_name(job.observed)
     failures = histories.failures(job.observed, job.spec, job.history)
     final = {failure.name for failure in failures if not failure.is_retryable}

@@ -10,8 +10,7 @@ from globalmanager.kinds.training.framework import KubeflowJob
 
 def has_lost_room(observed: Observed, spec: KubeflowJob, type_: str, pod: Object) -> bool:
     """Whether the failed pod of an elastic job was evicted or preempted, or its node was lost. The
-    replica starts again under its index as soon as there is room, also when the job has just ceased
-    to be elastic.
+    replica starts again under its index when there is room, also if the job is not elastic now.
     """
     if spec.elastic is not None:
         is_elastic = spec.elastic.type == type_

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from edgeai.backoff import Backoff
-from edgeai.worker.report_schedule import ReportSchedule
+from edgeai.worker.reporter import ReportSchedule
 
 NOW_S = 50.0
 

@@ -87,8 +87,7 @@ def _launcher(
 def _kept_children(job: ElasticSnapshot, table: Table) -> set[ObjectRef]:
     """The children that stay although this plan may not make them.
 
-    A pod of a worker that has left the table is not among them. `children.reconcile` deletes it,
-    because the plan does not name it.
+    A pod of a worker that has left the table is `children.reconcile`'s to delete.
     """
     namespace = job.observed.ref.namespace
     pods = {ObjectRef(PODS, namespace, name) for name in table.target}
@@ -132,8 +131,7 @@ def _nudge(pod: Object, nudge: Mapping[str, str]) -> tuple[Annotate, ...]:
 
 def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:
     """The deletions of the workers that `policy` names, and of everything that no pod needs. None
-    under the policy None. The launcher's pod stays once it has ended, because its log is the result
-    of the job.
+    under the policy None. An ended launcher's pod stays: its log is the result of the job.
     """
     if policy is CleanPods.NONE:
         return ()

@@ -10,8 +10,7 @@ list with the last one that it has read. Horovod hangs or fails after these chan
 So the list is never empty again after the first host, and two lists between which the program has
 surely read share a host. Hosts come or go, not both at once: after hosts came, none goes until the
 program has surely read the list, and after hosts went, none comes. Then every list that the program
-may have missed lies between two lists that it may have read. The times of the last changes stand in
-annotations of the ConfigMap.
+may have missed lies between two that it may have read. Annotations have the times of changes.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -144,9 +143,7 @@ def current_hosts(observed: Observed) -> HostList:
 
 
 def with_former_hosts(new: HostList, current: HostList, target: Iterable[str]) -> HostList:
-    """The new list, which remembers the wanted hosts that left the list. It changes only together
-    with the hosts.
-    """
+    """The new list, with the wanted hosts that left it. It changes only together with the hosts."""
     if new.hosts == current.hosts:
         return msgspec.structs.replace(new, former=current.former)
     earlier, present = current.present_and_former, frozenset(new.hosts)

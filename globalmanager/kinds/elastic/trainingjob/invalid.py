@@ -44,9 +44,7 @@ def refused(observed: Observed, error: InvalidSpec, conditions: Conditions, now:
 
 
 def readable(object_: Object) -> TrainingJob:
-    """What counts of a spec that cannot be read: the end of the job. The templates are empty.
-    Total.
-    """
+    """What the end of the job needs of an unreadable spec. The templates are empty. Total."""
     spec = mapping(object_.get("spec"))
     policy, limit, clean = (
         spec.get(key) for key in ("restartPolicy", "backoffLimit", "cleanPodPolicy")
@@ -88,9 +86,7 @@ def tell(job: ElasticSnapshot, error: InvalidSpec) -> None:
 
 
 def until_the_end(job: ElasticSnapshot) -> Plan:
-    """The end of the job when its launcher has ended. A launcher that may start again does so when
-    the spec is corrected.
-    """
+    """The end of the job with its launcher's, unless this may start again after a correction."""
     launcher = snapshot.launcher_of(job)
     inputs = MachineInputs(launcher=launcher, may_restart=job.restarts < job.spec.restarts)
     states = tuple(states_ahead(job.state, inputs))

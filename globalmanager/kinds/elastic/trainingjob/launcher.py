@@ -1,7 +1,6 @@
 """The launcher of a TrainingJob: its pod, its rights, and the ConfigMap with the list of hosts.
 
-The Role names exactly the pods that are workers of the job, because a pod of another owner can have
-the name of a future worker.
+The Role names exactly the pods of the job's workers: others can have a future worker's name.
 """
 
 from collections.abc import Collection, Mapping

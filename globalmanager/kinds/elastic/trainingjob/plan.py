@@ -74,8 +74,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _after_the_end(observed, now)
     conditions = Conditions(observed, KIND, now, states=STATES)
     is_new = lifecycle.is_new(observed)
-    # Of a job that has started, other numbers of workers only ask for a scaler, which names the
-    # fault.
+    # Of a job that has started, other numbers of workers ask for a scaler, which names the fault.
     fault = observed.invalid or (observed.spec.start_fault if is_new else None)
     if fault is not None and is_new:
         return invalid.refused(observed, fault, conditions, now)
@@ -277,13 +276,11 @@ def _suspended(job: ElasticSnapshot) -> Plan:
         "replicaStatuses": snapshot.numbers(job.observed, job.pods),
     }
     deletions = lifecycle.deletions(job.observed)
-    # The launcher goes first. If the job resumes before all pods have gone, no launcher finds that
-    # its list has lost all workers.
+    # The launcher goes first, so none finds in a job that resumes that its list lost all workers.
     launcher_ref = snapshot.launcher_ref(job.observed)
     first = tuple(deletion for deletion in deletions if deletion.ref == launcher_ref)
     others = tuple(deletion for deletion in deletions if deletion.ref != launcher_ref)
-    # The state is written before the first deletion, else a restarted GlobalManager would take the
-    # pods for lost.
+    # Written before the first deletion, else a restarted GlobalManager takes the pods for lost.
     stages = scalers.queued(job.observed, job.now)
     if job.state is JobState.SUSPENDED:
         stages = (*(stage for stage in (first, others) if stage), *stages)

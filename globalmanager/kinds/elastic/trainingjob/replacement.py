@@ -2,8 +2,7 @@
 
 A new worker never has the name of an earlier one, because Horovod never uses a host again on which
 a process has failed. In an elastic job the new worker may wait for room (`room`), and a worker that
-the launcher never had is made again under its name: a node that takes no pods would use up the
-indices.
+the launcher never had keeps its name: a node that takes no pods would use up the indices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,14 +25,11 @@ class Replacement(NamedTuple):
     events: tuple[Event, ...] = ()
     timers: Timers = Timers()
     deletions: tuple[Delete, ...] = ()
-    """The pods of workers that are made again under their names, at once or when the launcher has
-    room."""
+    """Pods of workers that come again under their names, now or when the launcher has room."""
 
 
 def replace(job: ElasticSnapshot, table: Table) -> Replacement:
-    """The table without lost workers and with their successors; in an elastic job with as many
-    workers as there is room for.
-    """
+    """The table with successors of lost workers; of an elastic job, as many as have room."""
     lost_workers = table.bucket(WorkerState.LOST)
     dismissed = table.bucket(WorkerState.GONE)
     retryable = table.bucket(WorkerState.RETRYABLE)

@@ -2,8 +2,7 @@
 
 Nothing here watches nodes. The job always has a few workers (`spec.elastic.maxQueued`) whose pods
 wait for room, and the scheduler of the cluster starts them when there is room. A worker that loses
-its room leaves the job, and another one waits in its place. The job gives up room that it has only
-for its own launcher.
+its room leaves the job, and another waits in its place. Room for the launcher comes first.
 """
 
 import math
@@ -59,8 +58,7 @@ class _LauncherFirst(NamedTuple):
 
 
 def resize(job: ElasticSnapshot, table: Table, lost_count: int) -> Sizing:
-    """The size that follows from the room that the workers have now. A job whose limits are wrong
-    keeps its number of workers.
+    """The size that follows from the room of the workers. With wrong limits it stays as it is.
 
     1. `_least` is the number that the launcher needs, `_number` the one for which there is room.
     2. `_resized` adds workers, or takes waiting ones away, to reach this number.
@@ -100,9 +98,7 @@ def resize(job: ElasticSnapshot, table: Table, lost_count: int) -> Sizing:
 def _resized(
     job: ElasticSnapshot, table: Table, queue: Sequence[Worker], least: int, number: int
 ) -> tuple[Table, float, bool]:
-    """(the table with this number of workers, seconds until further ones come, whether no index was
-    left for one).
-    """
+    """(table with this number of workers, seconds until more come, whether an index was missing)"""
     shortage = number - len(table.workers)
     if shortage < 0:
         # Those at the end of the queue are the farthest from their room.
@@ -255,17 +251,13 @@ def forgotten(observed: Observed) -> dict[str, Any]:
 
 
 def limit(observed: Observed, spec: TrainingJob) -> int:
-    """The largest number of workers: maxReplicas, or what `kubectl scale` has set since, within the
-    present limits.
-    """
+    """The most workers: maxReplicas, or what `kubectl scale` has set within the present limits."""
     most, scaled = spec.max_replicas or 1, scaled_limit(observed, spec)
     return most if scaled is None else max(spec.min_replicas or 1, min(most, scaled))
 
 
 def scaled_limit(observed: Observed, spec: TrainingJob) -> int | None:
-    """What `kubectl scale` has set, also while other limits exclude the number. None when it has
-    set nothing, or maxReplicas.
-    """
+    """What `kubectl scale` has set, also beyond the limits; None for nothing, or maxReplicas."""
     recorded = _elastic_status(observed).get("limit")
     observed_replicas = status.status_of(observed).get("observedReplicas")
     if (

@@ -96,9 +96,7 @@ def _beyond_limits(inputs: StepInputs, number: int) -> str:
 
 
 def _choice_problem(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> str:
-    """Why the choice holds no longer: the spec or the limits were changed, or anybody wrote the
-    status. "" when the choice holds.
-    """
+    """Why the choice holds no longer: an edit of spec, limits or status; "" when it holds."""
     scaler = current.scaler
     if scaler is None:
         return UNACCEPTED

@@ -27,8 +27,7 @@ from globalmanager.kinds.shared import lifecycle, status
 from globalmanager.kinds.shared.lifecycle import Timers
 
 _MADE_AGAIN_AFTER_S: Final = 5.0
-"""Least age of a failed new worker that is made again under its name. The launcher has never seen
-its name."""
+"""Least age of a failed new worker, unknown to the launcher, that is made again under its name."""
 
 
 def step(inputs: StepInputs, current: ActiveScaler) -> Step:
@@ -87,8 +86,7 @@ def _choose(inputs: StepInputs, current: ActiveScaler) -> Step:
 
 def _enlist(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     """The job does not know the new workers yet. The ScaleOut chooses again when it is not the next
-    one: another worker was replaced meanwhile, the limits were changed, or anybody wrote the
-    status.
+    one: a worker was replaced meanwhile, the limits were changed, or the status was written.
     """
     table = inputs.table
     if current.left_s(inputs.job.now) <= 0 or current.scaler is None:
@@ -152,9 +150,7 @@ def _problem(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) 
 
 
 def _withdraw(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
-    """The new workers are no longer wanted: the ScaleOut has failed once the deletion of their pods
-    has begun.
-    """
+    """The new workers are not wanted: the ScaleOut has failed when their deletion has begun."""
     scaler_status, target = mapping(current.object.get("status")), inputs.table.workers
     smaller = _smaller(inputs, names)
     pods = [
@@ -171,9 +167,7 @@ def _withdraw(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...])
 
 
 def _late(inputs: StepInputs, current: ActiveScaler, names: Sequence[str]) -> str:
-    """Which workers do not run in time, and why: in the words of the scheduler, of the kubelet, or
-    of the API server that made no pod.
-    """
+    """Which workers do not run in time, and why, in the words of scheduler, kubelet or API."""
     limit = current.script.timeout_s
     text = f"{', '.join(names[:3])} did not run within {limit} s (spec.timeout)"
     why = _obstacle(inputs, names)

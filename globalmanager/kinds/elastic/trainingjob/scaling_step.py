@@ -57,9 +57,7 @@ class StepInputs(NamedTuple):
         return snapshot.launcher_pod(self.job.observed) if is_running else None
 
     def has_enlisted(self, names: Collection[str]) -> bool:
-        """Whether the job's status knows the workers of a ScaleOut: it has given out their indices.
-        False for no names.
-        """
+        """Whether the job's status knows these workers, by their indices. False for no names."""
         job = self.job.observed.ref.name
         indices = [index_of(job, WORKER, name) for name in names]
         return bool(indices) and self.next_index > max(index or 0 for index in indices)
@@ -139,8 +137,7 @@ class ActiveScaler:
 
     def left_s(self, now: datetime) -> float:
         """Seconds of the timeout that are left. The time before the job was resumed does not count.
-        A start that lies ahead by more than the timeout is no start, as a missing one, so that no
-        status holds up the job for ever.
+        A start ahead by more than the timeout is none, so that no status holds up the job.
         """
         since = mapping(self.object.get("status")).get("startTime")
         time_left_s = left_s(since, self.script.timeout_s, now, unknown=-math.inf)
@@ -158,8 +155,7 @@ class ActiveScaler:
 
     def end_left_s(self, pod: Object, now: datetime) -> float:
         """Seconds for which the scaler still waits for the end of a pod: its timeout after the
-        deletion began. Where the API server does not accept the deletion, one timeout more than
-        all other steps can take.
+        deletion began, and without one a timeout more than all other steps can take.
         """
         if not is_being_deleted(pod):
             return self.give_up_in_s(now) + self.script.timeout_s

@@ -91,9 +91,7 @@ def launcher_pod(observed: Observed) -> Object | None:
 
 
 def launcher_of(job: ElasticSnapshot) -> Launcher:
-    """A missing pod is PENDING for MISSING_S and then LOST in the states that have a launcher, and
-    ABSENT in the others.
-    """
+    """In states that have a launcher, a missing pod is PENDING, then LOST; else ABSENT."""
     pod = launcher_pod(job.observed)
     if pod is None:
         if job.state not in _HAVE_LAUNCHER:

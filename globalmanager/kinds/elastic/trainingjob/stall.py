@@ -141,9 +141,7 @@ def _has_crashed(pod: Object) -> bool:
 
 
 def _until_recovered_s(job: ElasticSnapshot, target: Collection[str], index: int) -> float:
-    """Seconds until all workers from this index on have run for RESTARTED_S; infinite while one of
-    them has no pod.
-    """
+    """Seconds until all workers from this index on have run for RESTARTED_S; inf without a pod."""
     waits_s = [0.0]
     for name in target:
         if (index_of(job.observed.ref.name, WORKER, name) or 0) >= index:

@@ -49,8 +49,7 @@ class MachineInputs(NamedTuple):
     are_enough_ready: bool = False
     """Enough workers are ready for the launcher to start."""
     cannot_start: bool = False
-    """Too many workers have failed for good, and the launcher is not there: it cannot start, or not
-    start again."""
+    """Too many workers have failed for good for a start, or restart, of a launcher that is away."""
     launcher: Launcher = Launcher.ABSENT
     may_restart: bool = False
     """The policy allows one more start of the launcher."""
@@ -143,8 +142,7 @@ def _after_failure(inputs: MachineInputs) -> JobState | None:
 
 _AFTER: Final[Mapping[JobState, Callable[[MachineInputs], JobState | None]]] = {
     JobState.NEW: lambda _inputs: JobState.CREATED,
-    # The children of a suspended job are deleted, so a resumed job starts from the beginning. The
-    # et-operator has no way back.
+    # A suspended job's children are deleted, so it starts anew. The et-operator has no way back.
     JobState.SUSPENDED: lambda _inputs: JobState.CREATED,
     JobState.CREATED: _after_created,
     JobState.WORKERS_CREATED: _after_workers_created,

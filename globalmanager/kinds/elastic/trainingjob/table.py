@@ -2,8 +2,7 @@
 
 `observe` reads the states from the pods, the launcher's list of hosts and the current scaler. The
 rules of a plan follow one after the other (`replacement`, `room`, `scalers`). Each takes a table
-and returns one in which workers came, went or changed their state. The last table says which pods
-and which hosts the job gets.
+and returns one in which workers changed. The last one says which pods and hosts the job gets.
 
 `.status.targetWorkers` holds the names. The plan writes the list before it makes or deletes a pod,
 so a restarted GlobalManager goes on with the same workers.
@@ -45,8 +44,7 @@ class WorkerState(enum.Enum):
     WAITING = enum.auto()
     """The launcher never had it, and it has no room: its pod pends, ends or does not exist."""
     MISSING = enum.auto()
-    """The launcher had it, and its pod is not there. It does not count as lost yet, because the
-    watch may be late."""
+    """The launcher had it, and its pod is not there; not lost yet: the watch may be late."""
     LOST = enum.auto()
     """Its pod is gone or has failed, and another worker replaces it now."""
     GONE = enum.auto()
@@ -142,9 +140,7 @@ class Table(NamedTuple):
         return self._replace(workers={**self.workers, **new})
 
     def enough(self, spec: TrainingJob) -> int:
-        """Workers that must be ready before the launcher starts: at least 1, also when no index
-        is left for a worker.
-        """
+        """Workers that must be ready before the launcher starts; 1 also without any index."""
         number = max(len(self.workers), 1)
         if spec.min_replicas is None:
             return number
@@ -154,9 +150,7 @@ class Table(NamedTuple):
 
 
 def recorded(observed: Observed, spec: TrainingJob) -> Table:
-    """The workers as the status has them, and at the start of the job as the spec has them. All
-    are WAITING.
-    """
+    """The workers of the status, and at the start those of the spec. All are WAITING."""
     names = status.status_of(observed).get("targetWorkers")
     job = observed.ref.name
     if not isinstance(names, list):
@@ -253,8 +247,7 @@ def _usable(job: ElasticSnapshot, row: Worker) -> Worker:
 def _loss(job: ElasticSnapshot, row: Worker) -> str:
     """What has happened to the worker; "" while the worker is or becomes usable.
 
-    A pod that the launcher never saw can be made again under its name, so such a pod is not lost
-    when it is missing.
+    A missing pod that the launcher never saw is not lost: it is made again under its name.
     """
     if row.pod is None:
         is_late = snapshot.missing_left_s(job, snapshot.WORKERS_MISSING) <= 0
@@ -290,9 +283,7 @@ def _is_replaced(policy: RestartPolicy, pod: Object | None) -> bool:
 
 
 def _is_retryable(pod: Object) -> bool:
-    """Whether something other than its own program ended a failed worker: the node or the cluster,
-    or a signal.
-    """
+    """Whether the node, the cluster or a signal ended a failed worker, not its own program."""
     state = mapping(pod.get("status"))
     # The deadline stands in the template of the user, so the next worker would meet it, too.
     if state.get("reason") == pod_state.OWN_DEADLINE:
@@ -310,8 +301,7 @@ def _is_retryable(pod: Object) -> bool:
 
 
 def _backoff_s(pod: Object | None, losses: int, job: ElasticSnapshot) -> float:
-    """Seconds until the worker is replaced. A worker that ends soon after its start again and again
-    is replaced ever more slowly.
+    """Seconds until the worker is replaced, ever more slowly if it ends soon again and again.
 
     Args: losses: how many workers of the job were replaced before
     """

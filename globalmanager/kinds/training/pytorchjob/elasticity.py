@@ -1,8 +1,7 @@
 """Whether a PyTorchJob runs with fewer workers while the cluster is full, by an annotation.
 
 The annotation `edgeai.io/elastic: "true"` is no field of the spec, because the Kubeflow operator
-takes the same manifest. Only torchrun with a rendezvous (`spec.elasticPolicy`) can go on with
-another number of workers.
+takes the same manifest. Only torchrun with a rendezvous goes on with fewer or more workers.
 """
 
 from collections.abc import Iterator

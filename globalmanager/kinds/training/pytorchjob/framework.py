@@ -126,9 +126,7 @@ def _has_other_world(pod: Object, world: Mapping[str, str]) -> bool:
 def has_succeeded(
     spec: KubeflowJob, counts: Mapping[str, Counts], finished: Collection[str]
 ) -> bool:
-    """The master decides. Without a master all workers must be done, and of an elastic job one
-    worker.
-    """
+    """The master decides, else all workers, and of an elastic job one worker."""
     if MASTER in counts:
         return counts[MASTER].unfinished == 0
     worker = counts[WORKER]

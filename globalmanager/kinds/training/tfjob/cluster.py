@@ -1,7 +1,6 @@
 """TF_CONFIG: the cluster of a TFJob and the task of one replica, as TensorFlow reads them.
 
-Source: kubeflow/training-operator 1.9, pkg/controller.v1/tensorflow/tensorflow.go. The text is the
-same byte for byte.
+Source, byte for byte: kubeflow/training-operator 1.9, pkg/controller.v1/tensorflow/tensorflow.go.
 """
 
 import json
@@ -41,9 +40,7 @@ def environment(observed: Observed, type_: str, index: int) -> list[EnvVar]:
 
 
 def environment_without_evaluator(observed: Observed, type_: str, index: int) -> list[EnvVar]:
-    """As `environment`, but the evaluators are no members of the cluster, and the only replica of a
-    job gets the variable too.
-    """
+    """As `environment`, without evaluators in the cluster, and for an only replica, too."""
     spec: KubeflowJob = observed.spec
     hosts = _hosts(observed, spec)
     # As in version 0.3 of the TF operator. An evaluator reads checkpoints and trains with nobody.

@@ -5,8 +5,7 @@ v1 follows kubeflow/training-operator 1.9. v1alpha2 follows the design of the TF
 Eval and stays outside the cluster, and the status has tfReplicaStatuses.
 
 The API server stores every job as v1. So the version in which a user wrote a job is known from the
-annotation `edgeai.io/profile`, from what kubectl noted when it applied the job, or from
-metadata.managedFields.
+annotation `edgeai.io/profile`, from kubectl's own annotation, or from managedFields.
 """
 
 import json

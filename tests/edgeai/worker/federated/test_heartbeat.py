@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from edgeai.worker.federated.heartbeat import Heartbeat
+from edgeai.worker.federated.client import Heartbeat
 from tests.edgeai.worker.federated.conftest import is_waiting
 from tests.support.waiting import PATIENCE_S, eventually
 
