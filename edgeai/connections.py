@@ -1,7 +1,6 @@
 """The open connections of a server, and which of them ends when a new client needs room.
 
-Not thread-safe. A connection whose request is being answered is never ended. So clients that are
-idle or send slowly keep nobody out.
+Not thread-safe. A connection that is answered is never ended; idle and slow ones keep nobody out.
 """
 
 import enum
@@ -50,8 +49,7 @@ class Connections(Generic[Connection]):
     def add(self, connection: Connection, address: str) -> Connection | None:
         """Add a connection, and remove another connection if there are too many.
 
-        Returns: the removed connection, which the caller must end; `connection` itself if no other
-            connection may end; None: there was room
+        Returns: the removed one, to be ended; `connection` itself; None: there was room
         """
         address = network_of(address)
         victim = self._victim(address) if len(self._clients) >= self._limit else None

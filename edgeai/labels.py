@@ -1,8 +1,7 @@
 """The pod labels that both the GlobalManager and the LocalController read.
 
 The GlobalManager writes these labels on every object that it creates. The LocalController uses them
-to find the pods of its node's workers. A label alone proves nothing: a pod counts for a job only if
-the pod's controller belongs to the job.
+to find pods. A label alone proves nothing: a pod's controller must belong to the job.
 """
 
 from typing import Final

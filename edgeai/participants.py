@@ -1,8 +1,7 @@
 """What GlobalManager and aggregator compute alike: the secrets and weights of trainers.
 
 The GlobalManager gives each trainer its own secret, and the aggregator the secret of the job. The
-aggregator derives the secret of any trainer from the secret of the job. A trainer knows neither the
-secret of the job nor the secret of another trainer.
+aggregator derives each trainer's secret from that. A trainer knows neither it nor others'.
 """
 
 import hashlib

@@ -1,7 +1,6 @@
 """Builds all parts of the GlobalManager and runs their tasks.
 
-`core` has the parts that need no port. This module adds the two ports that clients and edges
-connect to: REST and the edge server.
+`core` has the parts that need no port. This module adds the ports of REST and edges.
 
 At the start REST answers first, so that /readyz can say what the start waits for. The edge server
 admits edges last, when the process knows the desired set of every node.

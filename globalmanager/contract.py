@@ -59,8 +59,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_template_bytes: int = 64 * 1024 * 1024
     """Largest sum of the pod templates of one job, as JSON: replicas times the template's size."""
     contact_grace_s: float = 40.0
-    """Seconds without a session after which a node counts as out of contact. The node controller of
-    Kubernetes has the same grace period."""
+    """Seconds without a session after which a node is out of contact; as in Kubernetes."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -272,8 +271,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     executions: Mapping[str, Execution] = {}
     """Key -> a command that must run, or has run, in a pod of the job. After the stages and the
     status the engine starts the executions that it does not know yet, and plans the job again when
-    one has ended. The engine cancels and forgets an execution that a plan no longer names. The same
-    key with another Execution is a new execution."""
+    one has ended, and forgets those that a plan no longer names. Another Execution is a new one."""
     requeue_after_s: float | None = None
     """Seconds after which the engine plans the job again although nothing changed, for example
     because a grace period ends. None: only a change causes a new plan."""
@@ -311,8 +309,7 @@ class Assignment(msgspec.Struct, frozen=True):
     former: frozenset[WorkerName] = frozenset()
     """Those of them that belong to another node now, and still run here."""
     targets: frozenset[ServicePort] = frozenset()
-    """What these workers may reach through the relay. The node does not get this field, because
-    the GlobalManager decides about each stream."""
+    """What these workers may reach through the relay, about which the GlobalManager decides."""
     inputs: Mapping[ObjectRef, ModelVersion | None] = {}
     """The job resources whose content these workers read, and which content; None: what the
     resource names now. The node gets them as tasks: `Observed.readers` tells their kind."""
@@ -457,8 +454,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, int]] = (
         lambda _before, _after: {}
     )
-    """(.status before a write, .status after the write) -> outcome -> how often the outcome has
-    come, for metrics: {"failed": 1}. Total."""
+    """(.status before a write, .status after) -> outcome -> its count, for metrics. Total."""
     event_reason: Callable[[str, ResourceType], str] = lambda action, _type: action
     """(action, type of its object) -> reason of the Event about the action. The action is a word of
     the engine: "Created", "Replaced", "Restored", "Deleted" or "Adopted". Total."""
@@ -478,8 +474,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     indirect_references: Callable[[Mapping[ObjectRef, Object]], frozenset[ObjectRef]] = (
         lambda _references: frozenset()
     )
-    """The existing objects among `references` -> objects that these name and that the plan reads
-    too, for example the Secret of a Model. Total."""
+    """Existing objects of `references` -> objects that these name and the plan reads. Total."""
     plan: Callable[[Observed, datetime], Plan]
     """Computes the next steps. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
@@ -494,13 +489,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     job of the kind has slices."""
     sums: frozenset[str] = frozenset()
     """Fields of .status in which `fold` keeps sums over the counts of the workers. A report that
-    changes only counts and these fields needs no plan at once. Empty: every report needs a plan,
-    for example because the plan reads the counts."""
+    changes only counts and these fields needs no plan at once. Empty: every report needs one."""
     decisions: frozenset[str] = frozenset()
     """Fields of .status on which `assignments` rest."""
     has_readers: bool = False
-    """Whether `plan` reads `Observed.readers`. The engine then plans no job of the kind before it
-    knows the assignments of all jobs."""
+    """Whether `plan` reads `Observed.readers`, for which all assignments must be known first."""
 
     @property
     def watched(self) -> tuple[ResourceType, ...]:

@@ -159,8 +159,7 @@ class Core:
         )
 
     def start(self, tasks: TaskGroup, root_key: bytes) -> None:
-        """Run engine, inbox, roster and rebalancer in `tasks`. The caller runs presence and
-        elector, because they must end in an order.
+        """Run engine, inbox, roster and rebalancer in `tasks`; presence and elector end in order.
 
         Args: root_key: see `rootkey`
         """

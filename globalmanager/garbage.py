@@ -25,8 +25,7 @@ async def collect_when_quiet(
     quiet_share: float = 0.1,
     cpu_s: Callable[[], float] = time.process_time,
 ) -> None:
-    """Run full collections while the GlobalManager has little to do, until this task is cancelled.
-    Then Python collects by itself again.
+    """Run full collections in quiet moments until cancelled; Python collects itself after that.
 
     Args:
         every_s: shortest time between two full collections, in seconds; longer after a collection

@@ -211,8 +211,7 @@ class ContentStore:
         return ContentPart(self, key, self._directory / f"{_file_name(key)}.part", content)
 
     def make_room(self, namespace: str, bytes_: int) -> None:
-        """Let so many more bytes fit. Versions go that no worker needs, of Models of this namespace
-        alone, and only when that is enough.
+        """Let more bytes fit, by deleting unneeded versions of this namespace, if that is enough.
 
         Raises: NoSpace, OSError
         """

@@ -1,8 +1,7 @@
 """A small blocking client of the Kubernetes API, for the `edgeai` command.
 
 The client reads the kubeconfig of the local cluster and speaks plain HTTP/JSON. `edgeai.kube` is
-the client of the GlobalManager, and of commands for a real cluster. Each request opens a
-connection, because the command sends few requests.
+the client of the GlobalManager, and of commands for a real cluster. Requests are few.
 """
 
 import contextlib

@@ -92,8 +92,7 @@ def _workload(
 ) -> list[Object]:
     """A Secret with the credentials, and a Deployment of one pod that mounts it.
 
-    A hash of the credentials is in the pod template: new credentials need new pods, because running
-    pods have read the old credentials.
+    A hash of the credentials in the pod template makes new pods for new credentials.
     """
     labels = {"app.kubernetes.io/name": name}
     digest = _sha256(json.dumps(credentials, sort_keys=True))

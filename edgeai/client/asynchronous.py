@@ -114,8 +114,7 @@ class AsyncClient:
     async def apply(self, object_: R, *, is_forced: bool = False) -> R:
         """Create the object, or change the fields of .spec, labels and annotations that it has.
 
-        By server-side apply: fields that others have set stay, and a field that this client has
-        applied before and that is not there any more goes.
+        By server-side apply: fields of others stay, and a field goes that was applied before.
 
         Args: is_forced: take over fields that another client has set to other values
         Raises: Conflict, which names these fields; InvalidObject for a field of no kind

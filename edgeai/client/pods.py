@@ -1,6 +1,4 @@
-"""The pods of a job, found by the chain of their controllers and never by a label alone: anybody
-who may create a pod may give it any label.
-"""
+"""The pods of a job, by the chain of their controllers: anybody may give a pod any label."""
 
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress

@@ -16,8 +16,7 @@ from edgeai.faults.faults import Fault, pod_fault
 PENDING_S: Final = 60.0
 """Seconds after which a pod that does not start, for no reason that anybody says, is a fault."""
 LOOP_RUN_S: Final = 600.0
-"""Seconds. A container that runs longer is not in a crash loop: the kubelet, too, forgets the
-earlier ends of a container after this time."""
+"""Seconds after which a container is in no crash loop; the kubelet forgets earlier ends, too."""
 _RECOVERED_S: Final = 30.0
 """Least number of seconds that a container must run after a crash to count as recovered."""
 CRASH_LOOP: Final = "CrashLoopBackOff"

@@ -94,8 +94,7 @@ def pod_fault(
         worker=name,
         node=node,
         container=container,
-        # From here on in the order of causes, room, a node or another worker may come by itself.
-        # Before, somebody has to change something.
+        # From here on room, a node or another worker may come by itself; before, somebody must act.
         is_pending=cause >= Cause.UNSCHEDULABLE and phase_of(pod) != "Failed",
         begins_in_s=begins_in_s,
     )

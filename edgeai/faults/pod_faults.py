@@ -1,7 +1,6 @@
 """The faults of pods, in causal order: what is wrong, why, and what to do.
 
-A fault has the words of the pod's own status. Total: a pod status with missing or odd fields gives
-a shorter message, never an exception.
+A fault has the words of the pod's own status. Total: odd fields give a shorter message.
 """
 
 import math
@@ -29,8 +28,7 @@ _ROLES_AHEAD: Final = frozenset({"master", "chief", "launcher", "aggregator", "c
 
 class Examination(NamedTuple):
     faults: tuple[Fault, ...]
-    """The present ones: the cause before its consequences, and of workers with the same cause first
-    the one that the others wait for."""
+    """The present ones: causes before consequences, and first the worker that others wait for."""
     next_s: float
     """Seconds until a fault begins or ends although no pod changes; infinite when none does."""
 

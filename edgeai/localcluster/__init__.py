@@ -5,8 +5,7 @@ needs, a kubelet that runs containers as local processes, and a proxy for Servic
 ordinary clients work with the cluster. A real API server defines what Kubernetes does, so one suite
 of tests runs against both (tests/conformance).
 
-Rooms: `objects` (what is stored, and its rules), `api` (HTTP), `controllers`, `network` (addresses,
-Services), `kubelet` (pods as processes).
+Rooms: `objects` (rules), `api` (HTTP), `controllers`, `network`, `kubelet` (pods as processes).
 
 The cluster differs from Kubernetes on purpose:
 

@@ -1,8 +1,7 @@
 """A threaded HTTP/1.1 server that limits connections, bytes and time.
 
 Each connection has its own thread (http.server of the standard library). Each wait for a request,
-and each wait for space to send, has a deadline. When all connections are in use, a new client takes
-the place of an idle one (see edgeai.connections).
+and for space to send, has a deadline. A new client may take an idle one's place (connections).
 """
 
 import contextlib

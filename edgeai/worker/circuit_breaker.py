@@ -2,8 +2,7 @@
 
 While the circuit is closed, the breaker admits every call. A failed call opens the circuit: the
 breaker then admits no call for a random time, which grows with each failure in a row. After this
-time the breaker admits one call, the probe. If the probe succeeds, the circuit closes. If the probe
-fails, the circuit stays open for a longer time.
+time it admits one call, the probe. Its success closes the circuit; its failure opens it longer.
 """
 
 import threading

@@ -203,9 +203,7 @@ def is_empty(prediction: Any) -> bool:
 
 
 def confidence_scores(algorithm: str, prediction: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The score of each element of `prediction`. The score of a box is the box's fifth number; an
-    element that is a number is a score itself.
-    """
+    """The score of each element of `prediction`: a number itself, or the fifth number of a box."""
     if is_empty(prediction):
         return np.empty(0)
     try:

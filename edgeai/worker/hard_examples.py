@@ -57,9 +57,7 @@ class HardExampleFile:
             raise wrong("HARD_EXAMPLES_PATH", f"{problem}; {remedy}") from error
 
     def append(self, samples: Array, answers: Sequence[Any] | Array) -> None:
-        """Append a line for each sample. A full or broken disk loses these lines, and raises
-        nothing, because the answers matter more.
-        """
+        """Append a line for each sample. A full or broken disk loses them, and raises nothing."""
         try:
             self._write(b"".join(map(_line, samples, answers)))
             self._is_failing = False

@@ -14,8 +14,7 @@ def handling_stop_signals(on_stop: Callable[[str], None]) -> Iterator[None]:
     """Within the `with` block a stop signal calls `on_stop` with the name of the signal.
 
     Outside the main thread the block changes no signal handler.
-    `on_stop` runs between two instructions of the main thread, so it must not take a lock that
-    this thread may hold. SimpleQueue.put() is safe.
+    `on_stop` interrupts the main thread, so it takes none of its locks. SimpleQueue.put() is safe.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

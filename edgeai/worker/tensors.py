@@ -1,8 +1,7 @@
 """Arrays as msgpack maps {dtype, shape, data}, and the two messages that carry them.
 
 This module does not use pickle. Before it creates anything, it compares the counts in a message
-with the number of received bytes, and the number of answers with the number of samples. So a short
-message cannot allocate much memory.
+with that of received bytes, and answers with samples: a short message allocates little memory.
 
     request   {"samples": tensor}
     reply     {"answers": tensor}    one row per sample, when all answers form one array

@@ -2,8 +2,7 @@
 
 The relay is the HTTP proxy of the LocalController, on the address of LC_SERVER, with the name and
 the secret of this worker. With TRANSPORT=auto, the default, a worker is direct where the peer's
-address answers from its node, and uses the relay elsewhere. The decision is made once, at the start
-of the worker, and is part of its reports.
+address answers, and relayed elsewhere: decided once, at the worker's start, and reported.
 """
 
 import base64

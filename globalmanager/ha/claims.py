@@ -64,8 +64,7 @@ class ClaimsError(ValueError):
 def fingerprint(ledger_id: str) -> str:
     """A short hash of `ledger_id`, which identifies the ledger of one node.
 
-    The hash is short, because a replica publishes thousands of claims. The hash has a fixed length,
-    because each node chooses how long its ledger id is.
+    Short, because a replica publishes thousands, and of a fixed length, whatever the node chooses.
     """
     return hashlib.sha256(ledger_id.encode()).hexdigest()[:_FINGERPRINT_CHARS]
 

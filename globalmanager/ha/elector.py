@@ -35,8 +35,7 @@ LEASE_NAME: Final = "edgeai-globalmanager"
 REPLICA_LABEL: Final = "edgeai.io/replica"
 _NO_HOLDER: Final = ""
 _RELEASE_S: Final = 2.0
-# Reigns follow each other more slowly, also while pods are replaced. The 32 bits of
-# `leaseTransitions` last until 2106.
+# Reigns follow each other more slowly. The 32 bits of `leaseTransitions` last until 2106.
 _EPOCH_S: Final = 2
 _JITTER: Final = 0.2  # a pause is shorter than `retry_s` by up to this share
 

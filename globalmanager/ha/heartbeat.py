@@ -6,8 +6,7 @@ replica renews its own Lease three times in the duration of a Lease. When no Lea
 longer time, all watches and pooled connections may be dead, and requests hang on them.
 
 The client then tries a new connection until the API server answers. The new connection replaces all
-earlier connections, and every waiting informer tries again at once. So the informers catch up
-within seconds after the network is back.
+earlier connections, and informers try again at once: they catch up within seconds.
 """
 
 import asyncio

@@ -227,8 +227,7 @@ class Roster:
 
     def is_deaf(self) -> bool:
         """Whether the watch of the Leases is broken. This replica renews its own Lease three times
-        within the Lease's duration, and the watch delivers these changes too. So when no change
-        arrives for half the duration, the watch is broken.
+        within the Lease's duration. So when half of it brings no change, the watch is broken.
         """
         return self._is_late() or bool(self.problem)
 

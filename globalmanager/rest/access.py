@@ -164,8 +164,7 @@ class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens_of_address: Rate = Rate(5.0, 30)
     """Questions about tokens from one IP address (IPv6: one /64), a part of the whole rate."""
     rights: Rate = Rate(60.0, 400)
-    """Questions about rights, of all callers together. A page of the console asks about each type
-    of job resource, and who asks is known."""
+    """Questions about rights, of all callers together. A page asks about each type of job."""
     rights_of_caller: Rate = Rate(15.0, 90)
     """Questions about the rights of one user, so that nobody can use up the whole rate."""
     answer_s: float = 5.0

@@ -1,8 +1,7 @@
 """Pages of lists: the parameters `limit` and `continue`. Pure.
 
 The items of a list have keys, and a page has the next keys in their order. `continue` names the
-last key of a page. So a page needs no memory on the server, and objects that come or go between two
-pages repeat or hide no other object.
+last key of a page. So a page needs no memory here, and changes repeat or hide no other object.
 """
 
 import base64

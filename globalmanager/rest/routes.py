@@ -1,6 +1,4 @@
-"""The routes of the REST API as data. The server registers the routes, and the OpenAPI 3.1 document
-describes them with the types of their answers.
-"""
+"""The routes of the REST API as data, for the server and for its OpenAPI 3.1 document."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,8 +26,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One route for requests to `path`, which the docstring of `handler` describes. Only a route
-    for POST takes a body, which is a form.
+    """One route to `path`, described by the docstring of `handler`. POST alone takes a form.
 
     `answer` is the type of a successful answer. The type str means plain text. `failures` are the
     possible HTTP statuses of other answers, which have the type `failure` or ErrorView

@@ -1,6 +1,4 @@
-"""The HTTP server of the REST API. It listens on one address, and limits the size and the rate of
-requests, and the number of connections.
-"""
+"""The HTTP server of the REST API: limits size and rate of requests, and connections."""
 
 from collections.abc import Sequence
 from typing import Final, Self

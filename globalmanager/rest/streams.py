@@ -149,9 +149,7 @@ def abort(request: web.Request) -> None:
 
 
 def limit_writes(request: web.Request, seconds: float) -> None:
-    """Let the kernel end the connection when the peer takes nothing of the last bytes. After the
-    answer no deadline of this process runs.
-    """
+    """Let the kernel end a connection that takes nothing: no deadline runs after the answer."""
     connection = None if request.transport is None else request.transport.get_extra_info("socket")
     if connection is not None and _TCP_USER_TIMEOUT is not None:
         milliseconds = round(1000 * seconds)

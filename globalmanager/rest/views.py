@@ -18,7 +18,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class SessionView(View, frozen=True):
     """A live session. `synced`: the node holds its whole desired set since it connected. `release`:
-    of the LocalController, or is empty. `lastReportAt` is null without the right to the numbers.
+    of the LocalController; empty when it does not tell. `lastReportAt` is null for who may not see
+    the numbers of tasks.
     """
 
     id: str
@@ -77,7 +78,9 @@ class ObjectListView(View, frozen=True):
 
 
 class WorkerListView(View, frozen=True):
-    """The workers by name. Each has the fields of an entry of `status.workers`, and `name`."""
+    """The workers of a job by name. Each item has the fields of an entry of `status.workers`, and
+    `name`.
+    """
 
     metadata: ListMetadata
     items: list[Object]

@@ -13,7 +13,8 @@ from common.relay import frames
 from edgeai.ids import TaskKey, Uid, WorkerName
 from globalmanager.contract import ServicePort
 from globalmanager.edge.sessions.relay import RelayLimits
-from localcontroller.workers.proxy import GRANT_SHARE, MAX_STREAMS, NAMESPACE_SHARE
+from localcontroller.workers.proxy import MAX_STREAMS
+from localcontroller.workers.rates import GRANT_SHARE, NAMESPACE_SHARE
 from tests.globalmanager.edge.world import A, B, dial, token
 from tests.relay.world import SERVICE, RelayWorld, message_of
 from tests.support.waiting import async_eventually

@@ -140,15 +140,15 @@ class Controller:
 
     def rows(self) -> Rows | None:
         """All rows of the ledger as they are committed; None before the ledger is open."""
-        if self.ledger is None or self.ledger._file._db is None:
+        if self.ledger is None or self.ledger.file._db is None:
             return None
-        db = self.ledger._file._db
+        db = self.ledger.file._db
         return {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
 
     def close_files(self) -> None:
         """Release what a dead process would have released."""
         if self.ledger is not None:
-            self.ledger._file.close()
+            self.ledger.file.close()
 
     def granted(self) -> Iterator[tuple[Uid, WorkerName]]:
         """The workers of the tasks that the node holds, in order."""

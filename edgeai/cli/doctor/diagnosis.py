@@ -1,7 +1,6 @@
 """Finds the cluster, reads the facts, makes all checks, shows what they have found.
 
-Each check is a pure function of the facts. It tells at least one thing, also when all is well, so
-that a reader sees what was looked at.
+Each check is a pure function of the facts, and tells at least one thing, also when all is well.
 """
 
 import asyncio
@@ -91,9 +90,7 @@ async def diagnose(
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """What all checks have found. A check that the caller may not make is unknown. Without the
-    namespace nothing is there that could be looked at.
-    """
+    """What all checks have found. One that the caller may not make is unknown."""
     if facts.is_namespace_there is False:
         message = f"namespace {facts.namespace} does not exist, so edgeai is not installed in it"
         return [Finding("globalmanager", "error", message, f"{INSTALL}; {_ELSEWHERE}")]

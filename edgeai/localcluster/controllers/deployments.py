@@ -58,8 +58,7 @@ def template_hash(deployment: Object) -> str:
 
 
 SURGE = 1
-"""Number of pods that a rolling update may run beyond the replicas of the Deployment. Kubernetes
-has the same default for few replicas."""
+"""Pods that a rolling update may run beyond the replicas, as in Kubernetes for few replicas."""
 
 
 def plan(deployment: Object, pods: Sequence[Object]) -> Plan:

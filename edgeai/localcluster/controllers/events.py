@@ -1,8 +1,7 @@
 """Writes the Events that a user reads in `kubectl describe`.
 
 If a component writes the same Event about the same object again, the count of the existing Event
-grows. If an Event cannot be written, the recorder logs a warning and drops the Event, because no
-component could do anything about the failure.
+grows. An Event that cannot be written is logged and dropped.
 """
 
 import hashlib

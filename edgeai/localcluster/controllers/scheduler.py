@@ -1,8 +1,7 @@
 """Binds pods to nodes, and deletes pods whose node is gone.
 
 A pod without nodeName gets the first node that its nodeSelector and required node affinity match,
-and whose taints it tolerates. Cloud nodes come first. The scheduler ignores resources and
-preferences, because all nodes are this one machine.
+and whose taints it tolerates. Cloud nodes come first. All nodes are this one machine.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """Runs one container of a pod again and again, as the restart policy says.
 
 For each run, the container prepares, starts, probes and awaits a process. After a back-off the next
-run begins, if the policy wants one. The container tells the pod of every change of the container's
-record. The pod writes the record to the API.
+run begins, if the policy wants one. The pod writes changes of the record to the API.
 """
 
 import asyncio

@@ -60,8 +60,7 @@ class Reaper:
     async def guard(self) -> None:
         """Wait until the reaper ends. The cluster cancels this wait before it ends the reaper.
 
-        Raises: ClusterError when another process killed the reaper, because without the reaper
-            containers might outlive the cluster
+        Raises: ClusterError when the reaper was killed: containers might outlive the cluster
         """
         await _process_end(self.pid)
         raise ClusterError(f"the process that guards the containers, {self.pid}, was killed")
@@ -179,8 +178,7 @@ class ContainerProcess:
 class ContainerExecution:
     """A command that a client runs in a container, beside the container's own process.
 
-    The command has a process group of its own, which ends with the command, with the container and
-    with the cluster. `start` makes it.
+    Its own process group ends with it, the container and the cluster. `start` makes it.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, reaper: Reaper) -> None:

@@ -1,7 +1,6 @@
 """Computes the status of a pod from the records of its containers. Pure.
 
-This module uses the states, phases, reasons and messages of Kubernetes' kubelet, so that kubectl
-and every controller understand the status.
+States, phases, reasons and messages are those of Kubernetes' kubelet, for kubectl and others.
 """
 
 from collections.abc import Mapping, Sequence

@@ -88,8 +88,7 @@ class PodAddresses:
     def address(self, service: Object) -> str:
         """The address that stands for a headless Service.
 
-        Where pods of the Service run and none of them has the Service's own address, the address of
-        one of these pods stands for the Service.
+        A Service whose address no pod has stands at the address of one of its pods.
 
         Returns: "" if no address was left for the Service, and no pod of the Service runs
         """
@@ -117,8 +116,7 @@ class PodAddresses:
     def _free_address_of_service(self, pod: Object) -> str:
         """The address of the headless Service that selects the pod, if no other pod has it.
 
-        Of several such Services the one with the most labels in its selector counts: a Service for
-        one replica, before a Service for all replicas.
+        Of several, that with the most labels in its selector counts: one of a single replica.
         """
         services = [item for item in self._services.values() if is_selected(pod, item.service)]
         if not services:

@@ -193,8 +193,7 @@ class ServiceProxy(Controller[Key]):
     def _address_for(self, key: Key) -> str:
         """The last address of a Service with this name, if the address is free; else a new address.
 
-        Running processes know a Service only by its address. So a Service that a user deletes by
-        mistake and creates again must keep its address.
+        Processes know a Service by its address, so one that is created again keeps it.
         """
         former = next((address for address, owner in self._former.items() if owner == key), "")
         return former if self._addresses.reserve(former) else self._addresses.take()

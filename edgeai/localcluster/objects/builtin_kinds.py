@@ -1,7 +1,6 @@
 """Defaults and validation of built-in kinds.
 
-Pure. The module fills and checks only the fields that the controllers, the kubelet and the clients
-of this project need. It keeps unknown fields.
+Pure. Fills and checks only the fields that this project needs, and keeps unknown fields.
 """
 
 import base64
@@ -239,8 +238,7 @@ def _check_container_name(name: Any, names: set[Any], path: str) -> list[FieldEr
 
 
 def _check_parts(container: Object, mountable: set[Any], path: str) -> list[FieldError]:
-    """Check that each mount names a volume of the pod, each port has a number, and each
-    environment variable has a name."""
+    """Check that mounts name volumes of the pod, ports have numbers, and variables names."""
     faults = [
         FieldError(
             f"{path}.volumeMounts[{index}].name",

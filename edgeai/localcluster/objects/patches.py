@@ -84,8 +84,7 @@ def merge_strategically(target: Object, patch: Object) -> Object:
     """Like `merge`, but merges a list that has a merge key item by item.
 
     The function understands `$patch: delete|replace`, `$retainKeys` and
-    `$deleteFromPrimitiveList/<field>`. It ignores `$setElementOrder/<field>`: items keep their
-    order, and new items go to the end.
+    `$deleteFromPrimitiveList/<field>`. It ignores `$setElementOrder/<field>`: new items come last.
     """
     if patch.get("$patch") == "replace":
         return {key: copy.deepcopy(value) for key, value in patch.items() if key != "$patch"}
@@ -165,8 +164,7 @@ def _index_of(items: list[Any], merge_key: str, value: Any) -> int:
 def apply_json_patch(object_: Object, operations: Any) -> Object:
     """Apply a JSON patch (RFC 6902) with any of the six operations.
 
-    Raises: errors.BadRequest for a malformed patch; errors.Unprocessable, whose text names the
-        operation that does not fit the object
+    Raises: errors.BadRequest if malformed; errors.Unprocessable, which names the operation
     """
     if not isinstance(operations, list):
         raise errors.BadRequest("a JSON patch is a list of operations")

@@ -1,8 +1,7 @@
 """Prunes, defaults and validates an object by a structural schema.
 
 Pure. The error texts are the same as in Kubernetes, because users search the web for these texts.
-The module knows the keywords and formats of edgeai's own definitions, except CEL rules. Decision
-0014 tells why no library does this work.
+Knows the keywords and formats of edgeai's definitions, except CEL. Why no library: decision 0014.
 """
 
 import copy

@@ -86,8 +86,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 class Registry:
     """The resources that the API serves now: built-in resources, and resources that CRDs define.
 
-    Each store has one registry. Only the store changes its registry: when a client writes or
-    deletes a CustomResourceDefinition.
+    Each store has one, and changes it with each write of a CustomResourceDefinition.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """Computes the object to store when a client creates, replaces or deletes an object.
 
 Pure: the result depends on the old object, the new object and the time. The module has the rules
-for metadata (uid, generation, finalizers, deletion) and for the status subresource. `builtin_kinds`
-and `schemas` have the rules for the content.
+for metadata (uid, generation, finalizers, deletion) and /status; others have those for content.
 """
 
 import uuid
@@ -131,8 +130,7 @@ def prepare_delete(
     grace_period_s: int | None,
     now: datetime,
 ) -> Object:
-    """The object after a delete request: with a deletion timestamp and a grace period, and with
-    the finalizers of the propagation policy.
+    """The object after a delete request: with timestamp, grace period and finalizers.
 
     The caller then asks `is_released`. If the answer is True, the caller removes the object now. If
     the answer is False, the caller stores it: it waits for finalizers or for the grace period.

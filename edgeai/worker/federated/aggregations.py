@@ -2,8 +2,7 @@
 
 A new aggregation is a subclass of Aggregation.
 
-The aggregator calls combine() with one slice of all updates at a time, so its memory grows neither
-with the model nor with the number of participants.
+combine() gets one slice of all updates at a time, so memory grows with neither model nor trainers.
 
 - FedAvg: the mean, weighted by samples (McMahan et al. 2017).
 - FedAvgM: FedAvg with a momentum (Hsu et al. 2019).

@@ -1,7 +1,6 @@
 """Makes the decisions of the aggregator, from the rounds, the store and the clock.
 
-The Aggregator is thread-safe. A refusal raises Refused, with the HTTP status and a text for the
-participant. A refusal never harms the round.
+Thread-safe. Refused has the HTTP status and a text for the participant, and harms no round.
 """
 
 import contextlib

@@ -65,8 +65,7 @@ def layout_of(weights: Weights) -> Layout:
 
 
 class FlatWeights:
-    """The numbers of `weights` as one vector of float32, of which only the slices are copied. Those
-    that lie in one array of float32 are views of it.
+    """The numbers of `weights` as one vector of float32. Only slices are copied, or are views.
 
     Raises: WeightsError when the weights have another layout, or a number that is not finite
     """

@@ -1,8 +1,7 @@
 """A trainer. FederatedLearning(estimator).train(images) is a complete worker.
 
 A trainer joins the job's aggregator and takes part in all rounds. In each round the trainer sets
-the common weights, trains them on this node's data and sends the trained weights. Only weights,
-metrics and numbers of samples leave the node.
+the common weights and trains them here. Only weights, metrics and counts leave the node.
 """
 
 import contextlib

@@ -16,7 +16,6 @@ restarts of the replica and those of the whole job."""
 def attempt_of(pod: Object) -> int:
     """The attempt of a pod; 0 when somebody has removed the annotation or made it too large."""
     text = str((pod["metadata"].get("annotations") or {}).get(ATTEMPT, ""))
-    # Whoever may edit the pod can write anything here. int() raises an exception for a text of
-    # thousands of digits, and a plan is total.
+    # Anybody may have written this, and int() raises for thousands of digits: a plan is total.
     number = int(text) if text.isdecimal() and len(text) < 10 else 0
     return number if number <= 2 * MAX_RESTARTS else 0

@@ -114,8 +114,7 @@ def pod(
         },
     )
     metadata = create.object["metadata"]
-    # Sedna's labels stay out of the hash above: an upgrade restarts no worker of a federation that
-    # an earlier release made without them.
+    # Sedna's labels stay out of this hash: an upgrade restarts no worker made without them.
     labels = {**source["labels"], **metadata["labels"]}
     return Create(PODS, {**create.object, "metadata": {**metadata, "labels": labels}})
 
@@ -205,8 +204,7 @@ def new_pods_last(stages: Stages, others: tuple[Action, ...] = ()) -> Stages:
     """The same stages, with the new pods and Services in the last two.
 
     A quota may refuse a pod, and somebody else may have the name of a Service, for a long time.
-    The engine leaves out the stages after a refused action, so nothing else waits for these. Each
-    new pod waits for the Service of its own name alone.
+    A refused action keeps back only these, and a pod waits for the Service of its name alone.
 
     Args: others: further actions that may be refused and that nothing waits for
     """
@@ -288,8 +286,7 @@ def _is_as_desired(existing: Object, desired: Object) -> bool:
 
 def _has_too_few(existing: Object, desired: Object) -> bool:
     """Whether a Deployment has fewer replicas than the job needs. When a person or an autoscaler
-    has scaled the Deployment up, the plan keeps the higher number. Otherwise two writers would
-    overwrite each other's numbers for ever.
+    has scaled the Deployment up, the higher number stays, so no two writers fight.
     """
     replicas = (desired.get("spec") or {}).get("replicas", 0)
     # A Deployment without the field has one replica. One with zero counts as available in

@@ -124,8 +124,7 @@ _TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "enum": lambda value, limit: not isinstance(value, str) or value in limit,
     "minimum": lambda value, limit: not _is_number(value) or value >= limit,
     "maximum": lambda value, limit: not _is_number(value) or value <= limit,
-    # The API server looks for the pattern anywhere in a text. Each pattern of the table has its own
-    # anchors, so both readers refuse the same texts.
+    # The API server finds a pattern anywhere in a text; with its own anchors both readers agree.
     "pattern": lambda value, limit: (
         not isinstance(value, str) or re.fullmatch(limit, value) is not None
     ),

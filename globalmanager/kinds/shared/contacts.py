@@ -60,8 +60,7 @@ def _waiting_since(observed: Observed, now: datetime) -> datetime | None:
         return None
     if condition.get("status") != Truth.UNKNOWN:
         return now
-    # The status has the beginning of the wait. A GlobalManager that restarts again and again would
-    # otherwise never tell that a node is lost.
+    # From the status: a GlobalManager that restarts again and again would never call a node lost.
     return parse_time(condition.get("lastTransitionTime")) or now
 
 

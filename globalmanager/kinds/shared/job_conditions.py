@@ -60,8 +60,7 @@ class Conditions:
     ) -> None:
         types = tuple(states)  # the type of an entry can be anything, also unhashable
         entries = mappings(status.status_of(observed).get("conditions"))
-        # Stalled and Overridden are not among the states. They drop out here, and the plan sets
-        # them again while their cause lasts.
+        # Stalled and Overridden are no states: they drop out, and are set again while they last.
         self.entries = [dict(entry) for entry in entries if entry.get("type") in types]
         self.last_stall = status.condition(observed, STALLED)
         """The condition Stalled in the status; empty when the job has not stalled."""
@@ -185,8 +184,7 @@ class Conditions:
         return {**running, "status": "False", "lastUpdateTime": at, "lastTransitionTime": at}
 
 
-# Where the Kubeflow operators have a metric (training_operator_jobs_failed_total), its word stays,
-# so the dashboards of their users go on.
+# The words of the Kubeflow operators' metrics (…_jobs_failed_total) stay, for dashboards.
 _OUTCOMES: Final[Mapping[str, str]] = {
     State.CREATED: "created",
     State.RUNNING: "running",

@@ -30,9 +30,7 @@ def is_first_failure(pod: Object) -> bool:
 
 
 def refusal_fault(observed: Observed, conditions: Conditions) -> Fault | None:
-    """Why the API refuses a child. The API may name another child in each answer, so the first
-    answer about a generation of the job stays.
-    """
+    """Why the API refuses a child: its first answer about this generation, of several."""
     refusal = observed.refusal
     # A refusal with this reason passes by itself, as when a former child has not ended yet.
     if refusal is None or refusal.reason == WAITING:
@@ -62,8 +60,7 @@ def size_fault(
 
 
 def stall_suspension(pods: Iterable[Object], conditions: Conditions, now: datetime) -> Timers:
-    """Set the condition Stalled of a suspended job whose pods do not go: they still have their
-    resources. Returns: the waits until a change
+    """Set Stalled of a suspended job whose pods do not go. Returns: the waits until a change
 
     Args: pods: the pods that the job still has
     """

@@ -30,8 +30,7 @@ def written_plan(
     stages: Stages = (),
     timers: Timers = Timers(),  # noqa: B008 - frozen
 ) -> Plan:
-    """A plan with this status, for the training kinds. The condition Overridden tells the children
-    that somebody else sets again after each correction.
+    """A training kind's plan with this status, and Overridden for children that others set.
 
     Args: fields: the fields of .status beside observedGeneration and conditions
     """

@@ -1,7 +1,6 @@
 """The life of a job: finished workers, replaced pods, deadlines, clean-up and the end.
 
-Pure: the only clock is `now`. A `Timers` value holds the waits until later
-actions. It becomes `Plan.requeue_after_s`.
+Pure: the only clock is `now`. `Timers`, waits until actions, become `Plan.requeue_after_s`.
 """
 
 import math
@@ -121,8 +120,7 @@ def replacement(
     """Deletions of failed pods that are old enough, and the wait until the next one is.
 
     Args:
-        after_s: least age of a pod that is replaced. A node that refuses a pod refuses the pod at
-            once, so immediate replacements would never end
+        after_s: least age of a pod that is replaced: a node that refuses one does so at once
     """
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     waits = {

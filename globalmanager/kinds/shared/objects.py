@@ -37,11 +37,8 @@ def job_labels(observed: Observed, role: str) -> dict[str, str]:
 
 
 def selector(observed: Observed, role: str) -> dict[str, str]:
-    """The labels that select the pods of a role. A Deployment's selector is immutable, so these
-    labels stay the same for the whole life of the job.
-    """
-    # By the uid and not by the name: a job that is made again under its name would otherwise select
-    # the pods of the former job that have not ended.
+    """The labels that select a role's pods, immutable as the selector of a Deployment."""
+    # By the uid: by the name, a job that is made again would select pods of the former one.
     return {LABEL_UID: observed.uid, LABEL_ROLE: role}
 
 
@@ -77,8 +74,7 @@ def child(
     """
     marks = {**job_labels(observed, role), **sedna.labels(observed, role), **(labels or {})}
     if annotations is None:
-        # Earlier releases hashed only labels and spec. The hash stays the same, so an upgrade of
-        # the GlobalManager replaces no child.
+        # Earlier releases hashed only labels and spec. An upgrade must replace no child.
         hashed = content["spec"] if content.keys() == {"spec"} else content
         annotations = {SPEC_HASH: content_hash([marks, hashed])}
     metadata = {

@@ -2,8 +2,7 @@
 
 The user's template wins. When the template has an environment variable or volume of the same name,
 or a mount of the same path, the user's item replaces edgeai's item. The user's item then stands in
-the place of edgeai's item, so later variables can still refer to it by `$(NAME)`. All containers of
-a pod get the same environment and mounts.
+the place of edgeai's, so later variables can refer to it. All containers get the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,8 +99,7 @@ def build(
         "tolerations": with_edge_tolerations(tolerations) if is_edge and place else tolerations,
     }
     pod_spec = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}
-    # The job's labels win over the user's. With other labels, the Service would not select the pod,
-    # and the GlobalManager would not find it.
+    # The job's labels win over the user's: the Service and the GlobalManager find the pod by them.
     metadata = template.get("metadata") or {}
     marks = {**objects.job_labels(observed, role), **(labels or {})}
     annotations = metadata.get("annotations")
@@ -116,8 +114,7 @@ def build(
 
 def with_edge_tolerations(tolerations: list[Object]) -> list[Object]:
     """edgeai's tolerations for pods on edge nodes, then the user's. A user's toleration replaces
-    edgeai's toleration of the same key. A user's toleration without a key replaces all of edgeai's
-    tolerations, because it tolerates every key.
+    edgeai's of the same key, and one without a key all of them: it tolerates every key.
     """
     return _added(_EDGE_TOLERATIONS, tolerations)
 

@@ -1,7 +1,6 @@
 """Secrets with which workers prove their identity to the LocalController of their node.
 
-edgeai derives a secret from the root key, so edgeai stores no secret. The pod gets the secret. The
-LocalController gets only the hash of the secret.
+derived from the root key and not stored. The pod gets it, the LocalController only its hash.
 """
 
 import hashlib

@@ -36,8 +36,7 @@ _HOST_AND_PORT: Final = re.compile(
     r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
 )
 _USER_INFO: Final = re.compile(r"//[^/]*@")
-# So init containers are allowed in namespaces of the level "restricted". Their user is that of the
-# pod, because the data belongs to this user.
+# As the level "restricted" wants it. The user is the pod's, to whom the data belongs.
 RESTRICTED: Final = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -52,8 +51,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     env: str
     url: str
     credential: str = ""
-    """Name of a Secret with ACCESS_KEY_ID and SECRET_ACCESS_KEY, and with S3_ENDPOINT_URL for a
-    server other than AWS. "" for no Secret."""
+    """Name of a Secret with CREDENTIAL_KEYS, of which AWS needs no S3_ENDPOINT_URL; "" for none."""
     endpoint: str = ""
     """URL of the S3 server, where the Secret names the server in its annotations."""
     is_output: bool = False

@@ -1,7 +1,6 @@
 """How many bytes a value takes in the Kubernetes API's storage, and how to cut texts to a size.
 
-A custom resource is stored as JSON by Go's encoder, which writes some characters as six bytes. So a
-limit on characters bounds nothing.
+Go's encoder writes some characters as six bytes, so a limit on characters bounds nothing.
 """
 
 from collections.abc import Mapping
@@ -40,9 +39,7 @@ def cut(text: str, max_bytes: int) -> str:
 
 
 def fitting(entries: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    """The entries that fit into a map of `max_bytes`, in their order. A later, smaller entry may
-    fit where an earlier entry does not.
-    """
+    """The entries that fit into a map of `max_bytes`, in order, also a later, smaller one."""
     fits: dict[str, Any] = {}
     rest = max_bytes - _QUOTES  # braces
     for key, value in entries.items():

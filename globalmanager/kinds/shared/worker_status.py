@@ -29,8 +29,7 @@ COUNTED_IN_SLICES: Final = "countedInSlices"
 MAX_WORKERS_BYTES: Final = 768 * 1024
 """Of all workers of one object."""
 FULL_ENTRIES_BYTES: Final = 512 * 1024
-"""Of all workers of one object. Beyond this size, an entry has no `reason` and no `details`, so
-that the counts of further workers have room."""
+"""Of all workers of an object. Beyond it entries lose `reason` and `details`, for counts."""
 MAX_NODE_BYTES: Final = 128 * 1024
 """Of one node's workers of one object: a node with greedy reports leaves room for other nodes."""
 MAX_WORKER_BYTES: Final = 32 * 1024
@@ -115,8 +114,7 @@ class WorkerFold:
     def add(self, report: WorkerReport) -> None:
         """Raises: ReportRefused when .status.workers has no room for the report"""
         entry = self.entries.get(report.worker, {})
-        # An LC sends a report again until it has an acknowledgement. A repeated or delayed report
-        # must not count twice or undo a newer one.
+        # A report that is repeated or late must not count twice, or undo a newer one.
         if self.is_stale(entry, report):
             return
         # For new workers only: one that has an entry can always report its end.
@@ -281,9 +279,7 @@ def _counts_elsewhere(entry: Mapping[str, Any], report: WorkerReport) -> OtherCo
 
 
 def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
-    """At most MAX_FORMER_NODES entries, and fewer where these would be too large. One more entry
-    has the summed counts of further nodes.
-    """
+    """At most MAX_FORMER_NODES, fewer if large, and one more with the sums of further nodes."""
     while len(elsewhere) > MAX_FORMER_NODES or (
         elsewhere.keys() - {OTHER_NODES} and stored_bytes(elsewhere) > _ELSEWHERE_BYTES
     ):
@@ -310,8 +306,7 @@ def is_stale(entry: Mapping[str, Any], report: WorkerReport) -> bool:
     if entry.get("instance") != report.ledger_id or not isinstance(attempt, int):
         return False
     if report.attempt == attempt:
-        # A session that is over may still write a report here, after a newer session of the node
-        # has written a later report at another replica.
+        # A session that is over may still write after a newer one's report at another replica.
         revision = entry.get("revision")
         is_older = isinstance(revision, int) and 0 < report.revision <= revision
         return is_older or str(entry.get("status")) in TERMINAL

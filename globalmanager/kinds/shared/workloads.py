@@ -1,5 +1,4 @@
-"""Queueing by Kueue: a job that names a Workload runs while Kueue admits this Workload, and after
-its end is planned without an admission.
+"""Queueing by Kueue: a job that names a Workload runs while Kueue admits it, until its end.
 
 Kueue itself starts and stops jobs of the kinds that it knows. For a job of another kind the user
 makes the Workload, and the plan does what Kueue's own reconciler does: it makes the job the owner

@@ -146,9 +146,7 @@ class KubeflowJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replicas_of(framework: Framework, forms: Mapping[str, ReplicaForm]) -> tuple[Replicas, ...]:
-    """The replicas of all types that the spec has, in the framework's order, with the defaults.
-    Nothing of these is written into the object.
-    """
+    """All replicas of the spec, in the framework's order, with defaults that no object gets."""
     return tuple(
         Replicas(
             type=type_,

@@ -163,8 +163,7 @@ def requests_of(replicas: Iterable[Replicas], count: int) -> dict[str, str]:
     """The requests of the first `count` pods: resource -> quantity. A quantity that nobody can read
     counts as nothing, because the API server refuses a pod with such a quantity anyway.
 
-    The pods count in the order of the replica types, so the leading types come first. A container
-    without a request for a resource requests its limit.
+    Leading types come first. A container without a request for a resource requests its limit.
     """
     total: _Amounts = {}
     remaining = count

@@ -49,8 +49,7 @@ class History(NamedTuple):
     def after(self, failed: list["Failure"], scope: RestartScope | None) -> "History":
         """The history after a restart of these replicas, or of the whole job.
 
-        The next attempt is above the attempt of each failed pod, also when somebody has reset the
-        status. So each failure counts once.
+        The next attempt is above that of each failed pod, also after a reset of the status.
         """
         # All replicas start together, so the finished ones run again too.
         if scope is RestartScope.JOB:
@@ -148,8 +147,7 @@ def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Fa
 def _failure(framework: Framework, name: str, replica: Replicas, pod: Object) -> Failure:
     code = exit_code(framework, pod)
     is_retryable = {
-        # Under these two the node itself starts containers again, unless the whole job restarts. So
-        # a pod fails here when it is evicted or lost.
+        # Under these two the node restarts containers, so a pod fails by eviction or loss.
         RestartPolicy.ALWAYS: True,
         RestartPolicy.ON_FAILURE: True,
         RestartPolicy.NEVER: False,

@@ -80,9 +80,7 @@ def _invalid(observed: Observed, error: InvalidSpec, conditions: Conditions, now
 
 
 def is_ours(observed: Observed) -> bool:
-    """Whether the GlobalManager works on the job: nobody deletes the job, and no other controller
-    manages it. A job with pods keeps its manager.
-    """
+    """Whether the job is not being deleted, and not managed elsewhere, or has pods already."""
     is_elsewhere = _is_managed_elsewhere(observed) and not observed.children
     return not is_elsewhere and not is_being_deleted(observed.object)
 

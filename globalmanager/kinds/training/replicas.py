@@ -117,8 +117,7 @@ def ports(framework: Framework, template: Any) -> dict[str, int]:
     port_numbers = {
         names[number]: number for number in (port["containerPort"] for port in own_ports)
     }
-    # The template may give the framework's number another name or none. Two entries of one number
-    # made the API server refuse the Service.
+    # The template may give the port another name or none; a Service takes each number once.
     return {name: n for name, n in port_numbers.items() if n != own} | {framework.port_name: own}
 
 

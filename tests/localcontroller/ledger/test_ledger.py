@@ -379,7 +379,7 @@ async def test_a_directory_that_cannot_be_written_is_named_with_a_remedy(
 
 
 async def test_sqlite_runs_with_the_settings_for_durability(ledger: Ledger) -> None:
-    db, _ = ledger._file._opened()
+    db, _ = ledger.file._opened()
     pragmas = ("journal_mode", "synchronous", "locking_mode")
     assert [db.execute(f"PRAGMA {p}").fetchone()[0] for p in pragmas] == ["wal", 2, "exclusive"]
     rows = db.execute("PRAGMA table_list")

@@ -149,7 +149,7 @@ async def test_a_ledger_that_is_damaged_while_in_use_is_set_aside(
 ) -> None:
     await fill(ledger)
     before = ledger.view
-    db, _ = ledger._file._opened()
+    db, _ = ledger.file._opened()
 
     def damage() -> None:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

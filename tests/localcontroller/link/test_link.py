@@ -366,7 +366,7 @@ async def test_a_new_ledger_gets_a_new_session_at_once(ledger: Ledger, cloud: Cl
     cloud.desired = {key(): desired()}
     async with linked(ledger, cloud):
         await cloud.until_synced()
-        await asyncio.to_thread(ledger._file.replace_damaged, "for the test")
+        await asyncio.to_thread(ledger.file.replace_damaged, "for the test")
         with contextlib.suppress(Exception):
             await ledger.count_unacked()
         await cloud.until_synced(2)

@@ -475,9 +475,9 @@ async def test_a_client_that_leaves_amid_the_body_causes_no_warning(
 ) -> None:
     _, writer = await node.connect()
     writer.write(request_head(headers="Content-Length: 100") + b"{")
-    await async_eventually("a request that waits for its body", lambda: node.api._active)
+    await async_eventually("a request that waits for its body", lambda: node.api._shares.used)
     writer.close()
-    await async_eventually("the end of the request", lambda: not node.api._active)
+    await async_eventually("the end of the request", lambda: not node.api._shares.used)
     assert (await node.status(message()))[0] == 200
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
@@ -539,7 +539,7 @@ async def begin_slow_body(node: WorkerApiNode, *, secret: str, worker: str) -> a
 async def test_slow_bodies_of_one_worker_leave_room_for_the_others(ledger: Ledger) -> None:
     async with running_node(ledger, max_requests=16) as node:
         writers = [await begin_slow_body(node, secret=SECRET, worker=WORKER) for _ in range(20)]
-        await async_eventually("the share of the worker is used", lambda: node.api._active == 4)
+        await async_eventually("the share of the worker", lambda: node.api._shares.used == 4)
         status, answer = await node.status(message())
         assert (status, int(answer["headers"]["Retry-After"]) >= 1) == (503, True)
         assert "share" in answer["message"]
@@ -547,7 +547,7 @@ async def test_slow_bodies_of_one_worker_leave_room_for_the_others(ledger: Ledge
         assert status == 200
         for writer in writers:
             writer.close()
-        await async_eventually("room for the worker again", lambda: not node.api._active)
+        await async_eventually("room for the worker again", lambda: not node.api._shares.used)
         assert (await node.status(message()))[0] == 200
 
 
@@ -555,7 +555,7 @@ async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> No
     """So it cannot come again at once, as often as it likes. Few requests wait for a refusal."""
     async with running_node(ledger, max_requests=4, refusal_s=PATIENCE_S) as node:
         first = await begin_slow_body(node, secret=SECRET, worker=WORKER)
-        await async_eventually("the share of the worker is used", lambda: node.api._active == 1)
+        await async_eventually("the share of the worker", lambda: node.api._shares.used == 1)
         late = [asyncio.create_task(node.status(message())) for _ in range(4)]
         await async_eventually("four refusals that wait", lambda: node.api._refusals == 4)
         status, _ = await node.status(message(), worker=FOREIGN, secret=FOREIGN_SECRET)
@@ -567,7 +567,7 @@ async def test_a_worker_that_does_not_wait_is_refused_late(ledger: Ledger) -> No
         first.close()
     async with running_node(ledger, max_requests=4, refusal_s=0.1) as node:
         first = await begin_slow_body(node, secret=SECRET, worker=WORKER)
-        await async_eventually("the share of the worker is used", lambda: node.api._active == 1)
+        await async_eventually("the share of the worker", lambda: node.api._shares.used == 1)
         assert (await node.status(message()))[0] == 503
         assert node.api._refusals == 0
         first.close()
@@ -592,7 +592,7 @@ async def test_a_worker_that_sends_without_pause_waits_and_the_others_do_not(
         bad = [asyncio.create_task(node.status(b"{")) for _ in range(5)]
         await async_eventually("two requests that wait", lambda: delayed(node) == 2)
         assert answered(node, 400) == 3
-        assert node.api._active == 0, "a request that waits takes no part of the share"
+        assert node.api._shares.used == 0, "a request that waits takes no part of the share"
         status, _ = await node.status(message(), worker=FOREIGN, secret=FOREIGN_SECRET)
         assert (status, delayed(node)) == (200, 2)
         assert sum(each.done() for each in bad) == 3
@@ -673,7 +673,7 @@ async def test_slow_bodies_of_many_jobs_of_one_tenant_leave_room_for_the_other_t
         ]
         refused = 3 * len(secrets) - 8
         await async_eventually("refusals", lambda: answered(node, 503) == refused)
-        assert node.api._active == 8
+        assert node.api._shares.used == 8
         status, answer = await node.status(message(), worker="w", secret=secrets[3])
         assert (status, answer["message"]) == (503, OF_THE_NAMESPACE)
         others = [
@@ -681,10 +681,10 @@ async def test_slow_bodies_of_many_jobs_of_one_tenant_leave_room_for_the_other_t
             for secret, worker in ((SECRET, WORKER), (FOREIGN_SECRET, FOREIGN))
             for _ in range(4)
         ]
-        await async_eventually("the other half", lambda: node.api._active == 16)
+        await async_eventually("the other half", lambda: node.api._shares.used == 16)
         for writer in others:
             writer.close()
-        await async_eventually("the half of the tenant", lambda: node.api._active == 8)
+        await async_eventually("the half of the tenant", lambda: node.api._shares.used == 8)
         assert (await node.status(message()))[0] == 200
         for writer in greedy_bodies:
             writer.close()
@@ -697,7 +697,7 @@ async def test_a_heartbeat_that_arrives_counts_though_there_is_no_room(ledger: L
         promise = message(heartbeatSeconds=10)
         assert (await node.status(promise, worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 200
         writer = await begin_slow_body(node, secret=SECRET, worker=WORKER)
-        await async_eventually("a request that waits for its body", lambda: node.api._active)
+        await async_eventually("a request that waits for its body", lambda: node.api._shares.used)
         node.clock.now_s += 29
         assert (await node.status(promise, worker=FOREIGN, secret=FOREIGN_SECRET))[0] == 503
         node.clock.now_s += 29

@@ -1,8 +1,7 @@
 """A TrainingJob whose spec cannot be read.
 
 A job that never started has failed. A job that an edit made wrong stays as it is until the spec is
-corrected or the job is suspended, and the condition Stalled tells the fault. Its launcher works on,
-and the job ends when the launcher ends.
+corrected or the job is suspended, with condition Stalled. Its launcher works on, and ends the job.
 """
 
 from datetime import datetime

@@ -156,8 +156,7 @@ def _living(job: ElasticSnapshot) -> Plan:
 
 def _decision(job: ElasticSnapshot) -> _Decision:
     """One rule after the other: `replacement` (with `room`) and `scalers` change the table of
-    workers, `states` changes the phase and the restarts, `hosts` the launcher's list. Each rule
-    takes the table that the one before has left.
+    workers, `states` the phase and the restarts, `hosts` the launcher's list, one after the other.
     """
     observed = job.observed
     start = job.conditions.resume(job.text)

@@ -43,13 +43,11 @@ def replace(job: ElasticSnapshot, table: Table) -> Replacement:
         size = room.Sizing(new, room.forgotten(job.observed), room.NO_INDEX)
     # New workers always come behind those that stay.
     successors = size.table.target[len(rest.workers) :]
-    # A worker without a free index for its successor does not count as replaced, but for the pauses
-    # of an elastic job each failure counts.
+    # A worker without a free index for a successor is not replaced, but counts for the pauses.
     count = len(lost_workers) + len(retryable) if is_elastic else len(successors)
     count += count_in(job.observed, "replacedWorkers")
     events = _events(lost_workers, dismissed, successors, size.why_no_successor)
-    # A pod that failed keeps the name of its worker from a new pod, and the pod of a paused worker
-    # keeps the room that the launcher needs.
+    # A failed pod keeps the worker's name, and a paused one's the room that the launcher needs.
     paused_workers = size.table.bucket(WorkerState.PAUSED)
     return Replacement(
         size.table,

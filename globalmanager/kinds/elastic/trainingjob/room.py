@@ -166,8 +166,7 @@ def _launcher_first(
     table = table.changed(queue_names[max(-extra, 0) :], WorkerState.PAUSED)
     if extra <= 0:
         return _LauncherFirst(table)
-    # The workers beyond its need stay out of the first list: one of them may have to go, and a
-    # launcher must not lose a host at its start.
+    # Those beyond its need are not listed: a launcher must not lose a host at its start.
     new = [worker for worker in usable if not worker.was_listed]
     table = table.changed((worker.name for worker in new[-extra:]), WorkerState.HIDDEN)
     wait_s = _left_until_taken_back_s(job)

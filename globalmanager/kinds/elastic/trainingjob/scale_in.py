@@ -1,8 +1,7 @@
 """Executes a ScaleIn: the launcher forgets workers, they become idle, and then their pods end.
 
 The order makes each step safe against a restart of the GlobalManager: `toDeletePods` of the
-ScaleIn, the script, the list of hosts, `targetWorkers` of the job, the pods. Until the workers
-leave `targetWorkers` nothing is deleted.
+ScaleIn, script, list of hosts, `targetWorkers`, pods. Nothing is deleted until the fourth.
 """
 
 from typing import Final

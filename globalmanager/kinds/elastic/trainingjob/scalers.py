@@ -150,8 +150,7 @@ def refused(observed: Observed, now: datetime) -> tuple[tuple[Action, ...], tupl
 
 
 def unfinished(observed: Observed, job_start: str = "") -> list[ActiveScaler]:
-    """The adopted scalers that have not ended, the oldest first. A wrong spec of a scaler that has
-    not begun concerns only the scaler's own kind.
+    """The adopted scalers that have not ended, the oldest first, also with a wrong spec.
 
     Args: job_start: when the job was first worked on, or was last resumed
     """

@@ -63,8 +63,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     """How often the launcher may be started again. 0 for the policy Never."""
     start_fault: InvalidSpec | None = None
-    """Why a job with these numbers of workers cannot start. Later `replicas` only asks for a
-    scaler, which tells the fault (`scalers`)."""
+    """Why a job with these numbers cannot start. Later a scaler tells the fault (`scalers`)."""
     limits_fault: InvalidSpec | None = None
     """Why the limits cannot hold. A job that has started goes on with its number of workers."""
     ssh_secret: str = ""

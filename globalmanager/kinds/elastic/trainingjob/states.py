@@ -108,8 +108,7 @@ def _after_launcher_created(inputs: MachineInputs) -> JobState | None:
     return _after_failure(inputs)
 
 
-# As in the et-operator, a launcher that is there alone decides about success and failure: elastic
-# training survives the loss of workers.
+# As in the et-operator, a launcher that is there decides alone: elastic training loses workers.
 def _after_running(inputs: MachineInputs) -> JobState | None:
     if inputs.launcher is Launcher.SUCCEEDED:
         return JobState.SUCCEEDED

@@ -1,7 +1,6 @@
 """The workers of a TrainingJob: pods with headless Services, and the SSH key that all pods share.
 
-A worker does nothing by itself. The launcher starts the training processes on the workers, by ssh
-or by the `exec` of the Kubernetes API.
+A worker does nothing by itself. The launcher starts processes on it, by ssh or `exec` of the API.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,8 +75,7 @@ def ssh_key_files(root_key: bytes, uid: Uid, comment: str) -> dict[str, str]:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    # Every GlobalManager computes the same key, and a Secret that somebody has deleted comes back
-    # with the key that the running pods have.
+    # Every GlobalManager computes the same key, so a deleted Secret comes back as pods have it.
     seed = bytes.fromhex(worker_secret(root_key, uid, "ssh-key"))
     key = Ed25519PrivateKey.from_private_bytes(seed)
     private = key.private_bytes(
