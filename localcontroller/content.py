@@ -231,8 +231,6 @@ class ContentStore:
             if changed:
                 self._delete_unused()
 
-    # ---------------------------------------------------------------------------------------------
-
     def _room(self, records: Collection[ModelRecord], namespace: str) -> int:
         """The bytes that may come for a Model of the namespace, if the store had these records."""
         whole = _whole_bytes(records)

@@ -89,7 +89,8 @@ class HTTPPeer:
         if connection is not None:
             with contextlib.suppress(_StaleConnection):
                 return self._attempt(connection, request, deadline)
-        return self._attempt(self._new_connection(), request, deadline)
+        connection = _Connection(self._address, self._resolver, self._route)
+        return self._attempt(connection, request, deadline)
 
     def close(self) -> None:
         with self._lock:
@@ -106,9 +107,6 @@ class HTTPPeer:
                 connection.close()
         self._put(connection, is_kept=is_kept)
         return response
-
-    def _new_connection(self) -> "_Connection":
-        return _Connection(self._address, self._resolver, self._route)
 
     def _take(self) -> "_Connection | None":
         with self._lock:

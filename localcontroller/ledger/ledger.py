@@ -198,8 +198,6 @@ class Ledger:
         """How many reports the GlobalManager has not acknowledged."""
         return await self._writer.submit(LedgerTables.count_unacked, is_read=True)
 
-    # ---------------------------------------------------------------------------------------------
-
     def _observed_at(self) -> str:
         return times.rfc3339(self._clock.utcnow())
 

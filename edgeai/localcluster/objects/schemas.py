@@ -122,15 +122,11 @@ def _check_type(schema: Object, value: Any, path: str) -> list[FieldError]:
         return []
     if fits:
         return []
-    name = "null" if value is None else _type_name(value)
+    name = next((name for name, is_of in _TYPES.items() if is_of(value)), "null")
     why = f'{path} in body must be of type {expected}: "{name}"'
     return [
         FieldError(path, "FieldValueTypeInvalid", f"Invalid value: {errors.quoted(name)}: {why}")
     ]
-
-
-def _type_name(value: Any) -> str:
-    return next((name for name, fits in _TYPES.items() if fits(value)), "null")
 
 
 def _check_enum(schema: Object, value: Any, path: str) -> Iterable[FieldError]:

@@ -183,7 +183,9 @@ def _of_pod(spec: Mapping[str, Any]) -> _Amounts:
     overcommitted = {name: requested[name] for name in _OVERCOMMITTED if name in requested}
     limits, requests = (_amounts(resources.get(field)) for field in ("limits", "requests"))
     of_pod = limits | overcommitted | requests
-    requested |= {name: amount for name, amount in of_pod.items() if _is_of_pods(name)}
+    # `spec.resources` of a pod may name these alone.
+    names = [name for name in of_pod if name in _OVERCOMMITTED or name.startswith(_HUGE_PAGES)]
+    requested |= {name: of_pod[name] for name in names}
     return _sum(requested, _amounts(spec.get("overhead")))
 
 
@@ -205,11 +207,6 @@ def _of_container(container: Mapping[str, Any]) -> _Amounts:
     resources = mapping(container.get("resources"))
     # As the API server fills in the requests of a container.
     return {**_amounts(resources.get("limits")), **_amounts(resources.get("requests"))}
-
-
-def _is_of_pods(name: str) -> bool:
-    """Whether `spec.resources` of a pod may name the resource."""
-    return name in _OVERCOMMITTED or name.startswith(_HUGE_PAGES)
 
 
 def _amounts(quantities: Any) -> _Amounts:
