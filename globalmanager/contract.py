@@ -461,7 +461,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     makes_scalers: bool = False
     """Whether a plan may create scalers, for example for `kubectl scale`."""
     executes: bool = False
-    """Whether a plan may run commands in the job's pods, for which every pod is in its rights."""
+    """Whether a plan may run commands in the job's pods: a right that holds for every pod."""
     deletes_itself: bool = False
     """Whether a plan may delete the job, for example when a time to live is over."""
     references: Callable[[Job], frozenset[ObjectRef]] = lambda _job: frozenset()
@@ -504,8 +504,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def followed(self) -> frozenset[tuple[ResourceType, str]]:
         """(type, label selector) of the entries of `follows` whose type the jobs have."""
-        entries = ((child, types) for child, types in self.follows.items() if child in self.owns)
-        return frozenset((child, type_) for child, types in entries for type_ in types)
+        entries = ((type_, labels) for type_, labels in self.follows.items() if type_ in self.owns)
+        return frozenset((type_, selector) for type_, labels in entries for selector in labels)
 
     def under(self, settings: WorkerSettings) -> "Kind":
         """The kind with those types of `owns` that the settings need."""

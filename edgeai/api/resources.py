@@ -51,6 +51,7 @@ PODS = ResourceType("", "v1", "pods", "Pod")
 SERVICES = ResourceType("", "v1", "services", "Service")
 SECRETS = ResourceType("", "v1", "secrets", "Secret")
 CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
+SERVICE_ACCOUNTS = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
 DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
 REPLICASETS = ResourceType("apps", "v1", "replicasets", "ReplicaSet")
 AUTOSCALERS = ResourceType(

@@ -87,8 +87,7 @@ async def open_in_cluster(
 
 async def _token(client: "UserClient", kubeconfig: Path, account: str) -> str:
     """Raises: EdgeAIError, ApiError"""
-    from edgeai.api.resources import ObjectRef
-    from edgeai.kube.user import SERVICE_ACCOUNTS
+    from edgeai.api.resources import SERVICE_ACCOUNTS, ObjectRef
 
     if not account:
         if token := await client.token():

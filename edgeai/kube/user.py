@@ -16,13 +16,12 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from edgeai.api.resources import ObjectRef, ResourceType
+from edgeai.api.resources import ObjectRef
 from edgeai.kube import errors
 from edgeai.kube.client import KubeClient
 from edgeai.kube.objects import NotReadable, decode
 from edgeai.kube.sender import ApiRequest, request_for
 
-SERVICE_ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
 PROTOCOL: Final = "v4.channel.k8s.io"
 _LOCAL: Final = "+localcluster"
 _VERSION: Final = re.compile(r"v([0-9]{1,4})\.([0-9]{1,4})")

@@ -99,9 +99,7 @@ class Streams:
             yield
         finally:
             self._pieces -= 1
-            self._of_address[address] -= 1
-            if not self._of_address[address]:
-                del self._of_address[address]
+            self._of_address -= Counter([address])  # leaves no zero behind
             async with self._freed:
                 self._freed.notify_all()
 

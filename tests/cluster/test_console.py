@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import pytest
 
-from edgeai.api.resources import NODES, PODS, ObjectRef, ResourceType
+from edgeai.api.resources import NODES, PODS, SERVICE_ACCOUNTS, ObjectRef, ResourceType
 from edgeai.cli.api import Object
 from edgeai.ids import Uid
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Forbidden
 from edgeai.kube.sender import ClientSettings
-from edgeai.kube.user import SERVICE_ACCOUNTS, UserClient
+from edgeai.kube.user import UserClient
 from globalmanager.rest.console.actions import CallersApi
 from globalmanager.rest.errors import RequestError
 from tests.cluster.controlplane import ControlPlane

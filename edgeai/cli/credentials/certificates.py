@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edgeai import times
+from globalmanager.rest.certificates import ENDS_SOON
 
 AUTHORITY_LASTS: Final = timedelta(days=3650)
 LASTS: Final = timedelta(days=365)
-RENEW_BEFORE: Final = timedelta(days=30)
 _EARLIER: Final = timedelta(minutes=5)
 """A certificate begins so much before now: clocks of edge nodes may be behind."""
 _SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -61,7 +61,7 @@ def problem_of(certificate: str, host: str, now: datetime) -> str:
         leaf = x509.load_pem_x509_certificates(certificate.encode())[0]
     except ValueError as error:
         return f"cannot be read ({error})"
-    if leaf.not_valid_after_utc <= now + RENEW_BEFORE:
+    if leaf.not_valid_after_utc <= now + ENDS_SOON:
         return f"ends at {times.rfc3339(leaf.not_valid_after_utc)}"
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -80,7 +80,7 @@ def node_problem_of(certificate: str, authority: Pair, now: datetime) -> str:
         return "is of another CA, as of an earlier installation"
     except (ValueError, TypeError) as error:
         return f"is of another CA, or cannot be read ({error})"
-    if leaf.not_valid_after_utc <= now + RENEW_BEFORE:
+    if leaf.not_valid_after_utc <= now + ENDS_SOON:
         return f"ends at {times.rfc3339(leaf.not_valid_after_utc)}"
     return ""
 

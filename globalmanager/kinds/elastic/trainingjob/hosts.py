@@ -20,12 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from edgeai.api.elastic import LAUNCHER, WORKER
-from edgeai.api.resources import Object, ObjectRef
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
 from edgeai.api.status import mapping, parse_time
 from edgeai.times import rfc3339
 from globalmanager.contract import Create, Observed
 from globalmanager.kinds.elastic.trainingjob import files
-from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS, config_name
+from globalmanager.kinds.elastic.trainingjob.launcher import config_name
 from globalmanager.kinds.elastic.trainingjob.spec import TrainingJob
 from globalmanager.kinds.shared import objects, status
 from globalmanager.kinds.shared.replication import index_of

@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from edgeai.api.elastic import LAUNCHER
-from edgeai.api.resources import PODS, SECRETS, SERVICES, Object, ResourceType
+from edgeai.api.resources import (
+    CONFIG_MAPS,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Object,
+    ResourceType,
+)
 from edgeai.api.trainingjob import AttachMode
 from edgeai.ids import WorkerName
 from globalmanager.contract import Create, Observed, UpdateRule
@@ -18,17 +26,15 @@ from globalmanager.kinds.shared.attempts import ATTEMPT
 from globalmanager.kinds.shared.storage import Placement
 
 RBAC: Final = "rbac.authorization.k8s.io"
-ACCOUNTS: Final = ResourceType("", "v1", "serviceaccounts", "ServiceAccount")
 ROLES: Final = ResourceType(RBAC, "v1", "roles", "Role")
 BINDINGS: Final = ResourceType(RBAC, "v1", "rolebindings", "RoleBinding")
-CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 
 OWNS: Final = {
     # Pods that run have read the key, and another one would lock them out of each other.
     SECRETS: UpdateRule.KEEP,
     SERVICES: UpdateRule.REPLACE,
     CONFIG_MAPS: UpdateRule.REPLACE,
-    ACCOUNTS: UpdateRule.REPLACE,
+    SERVICE_ACCOUNTS: UpdateRule.REPLACE,
     ROLES: UpdateRule.REPLACE,
     BINDINGS: UpdateRule.RECREATE,  # what a binding refers to cannot be changed
     PODS: UpdateRule.KEEP,
@@ -58,7 +64,7 @@ def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tu
     Args: hosts: the workers' pods in which the launcher may run commands
     """
     name = launcher_name(observed.ref.name)
-    subject = {"kind": ACCOUNTS.kind, "name": name, "namespace": observed.ref.namespace}
+    subject = {"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": observed.ref.namespace}
     role = {"apiGroup": RBAC, "kind": ROLES.kind, "name": name}
     has_rights = spec.attach_mode is AttachMode.KUBEXEC
     # A rule without names of pods would hold for all pods.
@@ -66,7 +72,7 @@ def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tu
     rules = [{**rule, "resourceNames": pod_names} for rule in ROLE_RULES] if pod_names else []
     contents: dict[ResourceType, dict[str, Any]] = {
         # With ssh the launcher does not use the API, so its pod gets no token.
-        ACCOUNTS: {"automountServiceAccountToken": has_rights},
+        SERVICE_ACCOUNTS: {"automountServiceAccountToken": has_rights},
         ROLES: {"rules": rules},
         BINDINGS: {"roleRef": role, "subjects": [subject]},
     }

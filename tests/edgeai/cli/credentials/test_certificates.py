@@ -11,13 +11,13 @@ from cryptography import x509
 
 from edgeai.cli.credentials.certificates import (
     LASTS,
-    RENEW_BEFORE,
     Pair,
     issue_node,
     issue_server,
     new_authority,
     problem_of,
 )
+from globalmanager.rest.certificates import ENDS_SOON
 
 NOW: Final = datetime.now(UTC)
 HOST: Final = "globalmanager.edgeai-system.svc"
@@ -80,7 +80,7 @@ def test_a_node_whose_clock_is_behind_trusts_the_certificate_at_once(authority: 
 
 def test_a_certificate_that_ends_soon_or_has_another_name_is_a_problem(authority: Pair) -> None:
     pair = issue_server(authority, HOST, NOW)
-    late = NOW + LASTS - RENEW_BEFORE + timedelta(seconds=1)
+    late = NOW + LASTS - ENDS_SOON + timedelta(seconds=1)
     assert problem_of(pair.certificate, HOST, late).startswith("ends at ")
     assert problem_of(pair.certificate, HOST, late - timedelta(minutes=1)) == ""
     assert problem_of(pair.certificate, "other.example", NOW) == "has no name other.example"

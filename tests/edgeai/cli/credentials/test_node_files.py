@@ -8,12 +8,12 @@ import pytest
 
 from edgeai.cli.credentials.certificates import (
     LASTS,
-    RENEW_BEFORE,
     Pair,
     new_authority,
     node_problem_of,
 )
 from edgeai.cli.credentials.node_files import CredentialsError, NodeFiles
+from globalmanager.rest.certificates import ENDS_SOON
 
 NOW: Final = datetime.now(UTC)
 AUTHORITY: Final = new_authority(NOW)
@@ -30,7 +30,7 @@ def test_a_good_certificate_stays(tmp_path: Path) -> None:
     assert [line.partition(" ")[0] for line in made(tmp_path)] == ["wrote", "wrote"]
     files = tmp_path / "edge0" / "tls.crt", tmp_path / "edge0" / "tls.key"
     before = [each.read_bytes() for each in files]
-    (told,) = made(tmp_path, NOW + LASTS - 2 * RENEW_BEFORE)
+    (told,) = made(tmp_path, NOW + LASTS - 2 * ENDS_SOON)
     assert told == f"{files[0]} is there already, and stays as it is"
     assert [each.read_bytes() for each in files] == before
 
@@ -38,11 +38,11 @@ def test_a_good_certificate_stays(tmp_path: Path) -> None:
 def test_one_that_ends_soon_is_made_anew_with_its_key(tmp_path: Path) -> None:
     made(tmp_path)
     key = (tmp_path / "edge0" / "tls.key").read_bytes()
-    told = made(tmp_path, NOW + LASTS - RENEW_BEFORE)
+    told = made(tmp_path, NOW + LASTS - ENDS_SOON)
     assert "tls.crt ends at " in told[0]
     assert "making a new one" in told[0]
     assert (tmp_path / "edge0" / "tls.key").read_bytes() != key
-    assert len(made(tmp_path, NOW + LASTS - RENEW_BEFORE)) == 1
+    assert len(made(tmp_path, NOW + LASTS - ENDS_SOON)) == 1
 
 
 def test_one_of_an_earlier_installation_is_made_anew(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from edgeai.api.elastic import SCALE_OUTS, TRAINING_JOBS
-from edgeai.api.resources import PODS, Object, ObjectRef
+from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef
 from globalmanager.kinds.elastic.scaleout import KIND as SCALE_OUT
-from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS
 from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.kinds.elastic.world import JOB, ElasticWorld, training, worker
 from tests.support.world import NOW, World, at, merged

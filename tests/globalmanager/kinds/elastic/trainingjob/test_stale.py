@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from edgeai.api.elastic import GROUP, SCALE_INS, SCALE_OUTS
-from edgeai.api.resources import PODS, Object, ObjectRef, ResourceType, ref_of
+from edgeai.api.resources import CONFIG_MAPS, PODS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
@@ -31,7 +31,6 @@ from globalmanager.contract import (
     Result,
 )
 from globalmanager.kinds.elastic.trainingjob import KIND
-from globalmanager.kinds.elastic.trainingjob.launcher import CONFIG_MAPS
 from globalmanager.kinds.shared.objects import owner_reference
 from tests.globalmanager.kinds.elastic.world import JOB, LAUNCHER, example, status_by_kind, worker
 from tests.globalmanager.kinds.training.test_stale import Rejected
