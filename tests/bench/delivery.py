@@ -4,10 +4,9 @@
 
 Each node has a line of LINE_BYTES_PER_S. The LocalControllers are real processes; each is killed
 twice while the content comes, and its line is cut once. The edge side of the GlobalManager is
-another process, on uvloop, without a Kubernetes API, and the lines are a third one; the server of
-the content is a thread of this one. First a worker of each node takes bytes through the same relay
-and line: this is the rate of the relay. The Assign goes to a ninth node, to which the content
-comes, too, without a fault.
+another process, and the lines are a third one; the server of the content is a thread of this one.
+First a worker of each node takes bytes through the same relay and line: this is the rate of the
+relay. The Assign goes to a ninth node, to which the content comes, too, without a fault.
 """
 
 import asyncio
@@ -24,7 +23,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -36,9 +34,19 @@ from common.ratelimit import TokenBucket
 from edgeai.ids import NodeName, TaskKey, Uid, WorkerName
 from edgeai.open_files import allow_open_files
 from globalmanager.contract import Assignment, ServicePort
-from tests.bench.relay import HOST, CloudSide, Worker, receive, secret, tell
+from tests.bench import cloud_side
+from tests.bench.cloud_side import (
+    HOST,
+    Questions,
+    Worker,
+    process,
+    questions,
+    receive,
+    serving,
+    tell,
+)
 from tests.bench.spread import spread
-from tests.globalmanager.edge.world import EdgeSide, token
+from tests.globalmanager.edge.world import token
 from tests.localcontroller.test_process import Controller, running
 from tests.support.waiting import async_eventually
 
@@ -59,15 +67,16 @@ def measure(mib: int = DEFAULT_MIB) -> dict[str, Any]:
     """Figures of docs/performance.md, "Models through the relay"."""
     allow_open_files(8192)
     data = random.Random(1).randbytes(2**20) * mib
-    with tempfile.TemporaryDirectory() as directory, server(data) as port:
+    Handler.data = data
+    with tempfile.TemporaryDirectory() as directory, serving(Handler) as port:
         return asyncio.run(_measure(Path(directory), port, data))
 
 
 async def _measure(directory: Path, port: int, data: bytes) -> dict[str, Any]:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(NODES)))
-    async with process("cloud", directory, port) as cloud:
+    async with process("delivery", "cloud", directory, port) as cloud:
         url = await cloud.told()
-        async with process("lines", url.rpartition(":")[2]) as lines:
+        async with process("delivery", "lines", url.rpartition(":")[2]) as lines:
             nodes = [
                 KilledNode(directory, name, f"ws://{HOST}:{at}", port)
                 for name, at in zip(NODES, await lines.told(), strict=True)
@@ -82,7 +91,7 @@ async def _measure(directory: Path, port: int, data: bytes) -> dict[str, Any]:
 
 
 async def _figures(
-    cloud: "Questions", lines: "Questions", nodes: list["KilledNode"], data: bytes
+    cloud: Questions, lines: Questions, nodes: list["KilledNode"], data: bytes
 ) -> dict[str, Any]:
     receivers = nodes[:-1]
     for node in nodes:
@@ -121,34 +130,6 @@ async def relay_mb_s(nodes: list["KilledNode"], size: int) -> float:
     return size * len(nodes) / 1e6 / (time.monotonic() - began)
 
 
-@contextlib.asynccontextmanager
-async def process(role: str, *arguments: object) -> AsyncIterator["Questions"]:
-    """Another process of this module."""
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.bench.delivery", role, *map(str, arguments)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield Questions(started)
-    finally:
-        if started.stdin is not None:
-            started.stdin.close()
-        await started.wait()
-
-
-class Questions(CloudSide):
-    """One question at a time."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        super().__init__(process)
-        self._lock = asyncio.Lock()
-
-    async def ask(self, question: str) -> Any:
-        async with self._lock:
-            return await super().ask(question)
-
-
 class KilledNode:
     """A LocalController that starts again when it was killed."""
 
@@ -182,7 +163,7 @@ class KilledNode:
     async def take(self, size: int) -> None:
         """A worker takes so many bytes of the content, as they come."""
         worker = Worker(await self.until_listening(), self._server_port)
-        await asyncio.to_thread(take, worker, size)
+        await asyncio.to_thread(take, worker, NODES.index(self.name), size)
 
     async def receive(self, lines: Questions, digest: str, size: int) -> None:
         """Wait until the content is here, past the faults."""
@@ -216,8 +197,8 @@ class KilledNode:
         return 0
 
 
-def take(worker: Worker, size: int) -> None:
-    with worker.open(b"GET /raw HTTP/1.1\r\n\r\n") as connection:
+def take(worker: Worker, number: int, size: int) -> None:
+    with worker.open(b"GET /raw HTTP/1.1\r\n\r\n", number=number) as connection:
         receive(connection, size)
 
 
@@ -247,48 +228,21 @@ class Handler(socketserver.BaseRequestHandler):
                     Handler.sent += min(2**20, whole - at)
 
 
-class Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-
-@contextlib.contextmanager
-def server(data: bytes) -> Iterator[int]:
-    Handler.data = data
-    with Server((HOST, 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever)
-        thread.start()
-        try:
-            yield listening.server_address[1]
-        finally:
-            listening.shutdown()
-            thread.join()
-
-
 # ---- the cloud side, a process of its own -------------------------------------------------------
 
 
-class Cloud:
-    def __init__(self, directory: Path, port: int) -> None:
-        self.world = EdgeSide(directory / "tokens", nodes=NODES)
-        self._port = port
+class Cloud(cloud_side.Cloud):
+    def __init__(self, directory: Path, target_port: int) -> None:
+        super().__init__(directory, NODES, target_port)
         self._assigning: asyncio.Task[list[float]] | None = None
         self._is_measuring = False
         for number, node in enumerate(NODES):
-            self._assign(number, 1, node)
-
-    def _assign(self, number: int, version: int, node: NodeName) -> None:
-        grant = wire.WorkerGrant(hashlib.sha256(secret(0).encode()).hexdigest())
-        body = wire.AssignmentBody("tenant-0", f"raw-{number}", {}, {WorkerName("worker"): grant})
-        uid, key = Uid(f"uid-{number}"), _key(number)
-        named = frozenset({ServicePort("cloud", self._port)})
-        self.world.desired.assign(key, {node: Assignment(key, uid, version, body, targets=named)})
-        self.world.services[uid, "tenant-0", "cloud"] = HOST
+            self.assign(number, node)
 
     def _deliver(self, digest: str) -> None:
         uid = Uid("uid-model")
-        spec = {"url": f"http://cloud.tenant-0.svc:{self._port}/big.onnx", "sha256": digest}
-        named = frozenset({ServicePort("cloud", self._port, is_child=False)})
+        spec = {"url": f"http://cloud.tenant-0.svc:{self.target_port}/big.onnx", "sha256": digest}
+        named = frozenset({ServicePort("cloud", self.target_port, is_child=False)})
         workers = {node: {WorkerName(f"big-{node}"): wire.THE_NODE_ITSELF} for node in NODES}
         bodies = {
             node: wire.AssignmentBody("tenant-0", "big", spec, grants)
@@ -304,7 +258,7 @@ class Cloud:
     async def answer(self, question: list[str]) -> Any:
         match question:
             case ["synced"]:
-                return await async_eventually("sessions", self._are_synced)
+                return await async_eventually("sessions", self.are_synced)
             case ["assign", seconds]:
                 return await self._assign_times_ms(float(seconds))
             case ["measure"]:
@@ -317,41 +271,16 @@ class Cloud:
                 self._deliver(digest)
         return None
 
-    def _are_synced(self) -> bool:
-        sessions = list(self.world.sessions.snapshot())
-        return len(sessions) == len(NODES) and all(each.synced for each in sessions)
-
     async def _assign_times_ms(self, seconds: float) -> list[float]:
-        """From a new version of a task to its acknowledgement, which follows the commit."""
         times: list[float] = []
-        number, self._is_measuring = NODES.index(ASSIGNED), True
-        end, key = time.monotonic() + seconds, _key(NODES.index(ASSIGNED))
-        session = self.world.sessions._open[ASSIGNED]  # knows what the node holds
+        end, self._is_measuring = time.monotonic() + seconds, True
         while time.monotonic() < end and self._is_measuring:
-            version = session.task_versions[key].version + 1
-            began = time.perf_counter()
-            self._assign(number, version, ASSIGNED)
-            while session.task_versions[key].version < version:  # noqa: ASYNC110 - from outside
-                await asyncio.sleep(0.0005)
-            times.append((time.perf_counter() - began) * 1000)
+            times.append(await self.assignment_ms(NODES.index(ASSIGNED), ASSIGNED))
             await asyncio.sleep(0.01)
         return times
 
 
-def _key(number: int) -> TaskKey:
-    return TaskKey(f"jointinferenceservices.edgeai.io/tenant-0/raw-{number}")
-
-
-async def questions() -> AsyncIterator[list[str]]:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    while question := (await reader.readline()).decode().split():
-        yield question
-
-
-async def cloud_side(directory: Path, port: int) -> None:
+async def run_cloud(directory: Path, port: int) -> None:
     cloud = Cloud(directory, port)
     async with cloud.world.running():
         tell(cloud.world.url.rstrip("/"))
@@ -404,7 +333,7 @@ class Line:
         self._is_cut = False
 
 
-async def lines_side(port: int) -> None:
+async def run_lines(port: int) -> None:
     lines = [Line(port) for _ in NODES]
     servers = [await asyncio.start_server(line.carry, HOST, 0) for line in lines]
     tell([server.sockets[0].getsockname()[1] for server in servers])
@@ -418,8 +347,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["cloud", directory, port]:
             allow_open_files(8192)
-            uvloop.run(cloud_side(Path(directory), int(port)))
+            uvloop.run(run_cloud(Path(directory), int(port)))
         case ["lines", port]:
-            uvloop.run(lines_side(int(port)))
+            uvloop.run(run_lines(int(port)))
         case sizes:
             print(json.dumps(measure(*map(int, sizes)), indent=1))
