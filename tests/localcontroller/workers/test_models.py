@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +34,6 @@ from tests.support.waiting import async_eventually, eventually
 KEY = TaskKey("models.edgeai.io/default/small")
 OTHER_TENANT = TaskKey("models.edgeai.io/other/small")
 UID = Uid("uid-m")
-
-
-class Content:
-    """The content that a node has, without the hook that fetches it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.store = ContentStore(directory, max_bytes=2**30)
-
-    def publish(
-        self, generation: int, data: bytes, key: TaskKey = KEY, uid: Uid = UID
-    ) -> ContentVersion:
-        with contextlib.closing(whole_part(self.store, key, data)) as part:
-            return part.commit(uid, generation, "small.json")
-
-    def publish_answer(self, generation: int, uid: Uid = UID, **fields: Any) -> ContentVersion:
-        return self.publish(generation, json.dumps(fields).encode(), uid=uid)
 
 
 class Estimator:
@@ -81,20 +66,61 @@ def counting(loads: list[str]) -> Callable[[], Estimator]:
     return Counting
 
 
+class NoObserver:
+    def model_changed(self) -> None: ...
+
+
+class Content:
+    """The content that a node has, without the hook that fetches it, and a pod of the node."""
+
+    def __init__(self, ledger: Ledger, directory: Path) -> None:
+        self.store = ContentStore(directory / "content", max_bytes=2**30)
+        self.pod = directory / "pod"
+        self._ledger = ledger
+
+    def publish(
+        self, generation: int, data: bytes, key: TaskKey = KEY, uid: Uid = UID
+    ) -> ContentVersion:
+        with contextlib.closing(whole_part(self.store, key, data)) as part:
+            return part.commit(uid, generation, "small.json")
+
+    def publish_answer(self, generation: int, uid: Uid = UID, **fields: Any) -> ContentVersion:
+        return self.publish(generation, json.dumps(fields).encode(), uid=uid)
+
+    def served(self) -> AbstractAsyncContextManager[WorkerApiNode]:
+        return running_node(self._ledger, models=model_api(self.store))
+
+    def model_of(self, node: WorkerApiNode) -> LocalModel:
+        server = LCServer(Address("127.0.0.1", node.port), f"/w/{SECRET}")
+        return LocalModel(server, WORKER, "small", self.pod)
+
+    async def load(
+        self, check: Callable[[HotModel], None], estimator: Callable[[], Estimator] = Estimator
+    ) -> None:
+        """Check a model of the pod that asks for new versions all the time."""
+        async with self.served() as node:
+
+            def run() -> None:
+                source = self.model_of(node)
+                model = HotModel(estimator(), source, NoObserver(), poll_s=0.02)
+                try:
+                    model.start()
+                    check(model)
+                finally:
+                    model.close()
+
+            await asyncio.to_thread(run)
+
+
 @pytest.fixture
-def here(tmp_path: Path) -> Content:
-    return Content(tmp_path / "content")
+def here(ledger: Ledger, tmp_path: Path) -> Content:
+    return Content(ledger, tmp_path)
 
 
 @pytest.fixture
 def stack() -> Iterator[contextlib.ExitStack]:
     with contextlib.ExitStack() as stack:
         yield stack
-
-
-def local_model(node: WorkerApiNode, directory: Path, name: str = "small") -> LocalModel:
-    server = LCServer(Address("127.0.0.1", node.port), f"/w/{SECRET}")
-    return LocalModel(server, WORKER, name, directory / "pod")
 
 
 # ---- the API ------------------------------------------------------------------------------------
@@ -106,10 +132,10 @@ async def get(node: WorkerApiNode, path: str, secret: str = SECRET) -> tuple[int
         return response.status, await response.read()
 
 
-async def test_a_worker_gets_the_versions_and_their_bytes(ledger: Ledger, here: Content) -> None:
+async def test_a_worker_gets_the_versions_and_their_bytes(here: Content) -> None:
     data = content(PIECE_BYTES + 100)
     version = here.publish(3, data)
-    async with running_node(ledger, models=model_api(here.store)) as node:
+    async with here.served() as node:
         status, body = await get(node, "small")
         assert status == 200
         expected = {"generation": 3, "size": len(data), "name": "small.json"}
@@ -132,26 +158,24 @@ async def test_a_worker_gets_the_versions_and_their_bytes(ledger: Ledger, here: 
         "small/{foreign}/0",
     ],
 )
-async def test_nothing_else_can_be_read(ledger: Ledger, here: Content, path: str) -> None:
+async def test_nothing_else_can_be_read(here: Content, path: str) -> None:
     version = here.publish(1, b"mine")
     foreign = here.publish(1, b"of another tenant", OTHER_TENANT)
-    async with running_node(ledger, models=model_api(here.store)) as node:
+    async with here.served() as node:
         path = path.format(digest=version.digest, foreign=foreign.digest)
         assert (await get(node, path))[0] == 404
 
 
-async def test_a_stranger_reads_nothing(ledger: Ledger, here: Content) -> None:
+async def test_a_stranger_reads_nothing(here: Content) -> None:
     here.publish(1, b"mine")
-    async with running_node(ledger, models=model_api(here.store)) as node:
+    async with here.served() as node:
         assert (await get(node, "small", secret="0" * 64))[0] == 403
         assert await get(node, "absent") == (200, b"[]")
 
 
-async def test_the_node_keeps_the_version_that_a_worker_has_loaded(
-    ledger: Ledger, here: Content
-) -> None:
+async def test_the_node_keeps_the_version_that_a_worker_has_loaded(here: Content) -> None:
     good = here.publish(1, b"good")
-    async with running_node(ledger, models=model_api(here.store)) as node:
+    async with here.served() as node:
         status, body = await get(node, f"small/{good.digest}")
         assert (status, len(json.loads(body))) == (200, 1)
         here.publish(2, b"broken")
@@ -161,10 +185,10 @@ async def test_the_node_keeps_the_version_that_a_worker_has_loaded(
         assert (await get(node, "small/..%2Fx"))[0] == 200
 
 
-async def test_clients_that_do_not_read_take_little_memory(ledger: Ledger, here: Content) -> None:
+async def test_clients_that_do_not_read_take_little_memory(here: Content) -> None:
     version = here.publish(1, content(PIECE_BYTES))
     async with (
-        running_node(ledger, models=model_api(here.store)) as node,
+        here.served() as node,
         contextlib.AsyncExitStack() as stack,
     ):
         path = f"/w/{SECRET}/v1/workers/{WORKER}/models/small/{version.digest}/0"
@@ -190,14 +214,14 @@ async def test_clients_that_do_not_read_take_little_memory(ledger: Ledger, here:
 
 
 async def test_the_library_fetches_in_pieces_and_nothing_twice(
-    ledger: Ledger, here: Content, tmp_path: Path, stack: contextlib.ExitStack
+    here: Content, stack: contextlib.ExitStack
 ) -> None:
     data = content(3 * PIECE_BYTES + 5)
     here.publish(1, data)
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        model = stack.enter_context(contextlib.closing(local_model(node, tmp_path)))
+    async with here.served() as node:
+        model = stack.enter_context(contextlib.closing(here.model_of(node)))
         (version,) = await asyncio.to_thread(model.versions)
-        part = tmp_path / "pod" / version.digest / ".part"
+        part = here.pod / version.digest / ".part"
         part.parent.mkdir(parents=True)
         part.write_bytes(data[:PIECE_BYTES])  # as a killed worker leaves it
         file = await asyncio.to_thread(model.fetch, version)
@@ -206,14 +230,12 @@ async def test_the_library_fetches_in_pieces_and_nothing_twice(
         assert await asyncio.to_thread(model.fetch, version) == file
 
 
-async def test_damaged_content_is_fetched_again(
-    ledger: Ledger, here: Content, tmp_path: Path, stack: contextlib.ExitStack
-) -> None:
+async def test_damaged_content_is_fetched_again(here: Content, stack: contextlib.ExitStack) -> None:
     here.publish(1, b"0123456789")
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        model = stack.enter_context(contextlib.closing(local_model(node, tmp_path)))
+    async with here.served() as node:
+        model = stack.enter_context(contextlib.closing(here.model_of(node)))
         (version,) = await asyncio.to_thread(model.versions)
-        part = tmp_path / "pod" / version.digest / ".part"
+        part = here.pod / version.digest / ".part"
         part.parent.mkdir(parents=True)
         part.write_bytes(b"xxx")
         with pytest.raises(ContentError, match="damaged"):
@@ -222,14 +244,14 @@ async def test_damaged_content_is_fetched_again(
 
 
 async def test_a_second_process_of_the_pod_spoils_no_download(
-    ledger: Ledger, here: Content, tmp_path: Path, stack: contextlib.ExitStack
+    here: Content, stack: contextlib.ExitStack
 ) -> None:
     data = content(5 * PIECE_BYTES)
     here.publish(1, data)
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        model = stack.enter_context(contextlib.closing(local_model(node, tmp_path)))
+    async with here.served() as node:
+        model = stack.enter_context(contextlib.closing(here.model_of(node)))
         (version,) = await asyncio.to_thread(model.versions)
-        part = tmp_path / "pod" / version.digest / ".part"
+        part = here.pod / version.digest / ".part"
         part.parent.mkdir(parents=True)
         with part.open("ab") as first:
             fcntl.flock(first, fcntl.LOCK_EX)
@@ -242,38 +264,13 @@ async def test_a_second_process_of_the_pod_spoils_no_download(
 # ---- the library: the change of the version -----------------------------------------------------
 
 
-async def loading(
-    ledger: Ledger,
-    here: Content,
-    tmp_path: Path,
-    check: Callable[[HotModel], None],
-    estimator: Callable[[], Estimator] = Estimator,
-) -> None:
-    async with running_node(ledger, models=model_api(here.store)) as node:
-
-        def run() -> None:
-            source = local_model(node, tmp_path)
-            model = HotModel(estimator(), source, NoObserver(), poll_s=0.02)
-            try:
-                model.start()
-                check(model)
-            finally:
-                model.close()
-
-        await asyncio.to_thread(run)
-
-
-class NoObserver:
-    def model_changed(self) -> None: ...
-
-
 NOBODY = LCServer(Address("127.0.0.1", 9), "/w/none")
 SAMPLES = np.zeros((2, 1), np.float32)
 
 
-def begin_load(here: Content, tmp_path: Path) -> tuple[ContentVersion, Path]:
+def begin_load(here: Content) -> tuple[ContentVersion, Path]:
     """Let the worker begin to load version 2. Returns: the version, and the gate it waits for"""
-    gate = tmp_path / "gate"
+    gate = here.pod.with_name("gate")
     version = here.publish_answer(2, answer=2, gate=str(gate))
     eventually("the load", gate.with_suffix(".reached").exists)
     return version, gate
@@ -287,25 +284,23 @@ def wait_for_version(model: HotModel, version: int) -> None:
     eventually(f"version {version}", lambda: model.predict(SAMPLES).version == version)
 
 
-async def test_every_batch_has_answers_of_one_version_while_it_changes(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_every_batch_has_answers_of_one_version_while_it_changes(here: Content) -> None:
     here.publish_answer(1, answer=1)
 
     def check(model: HotModel) -> None:
-        _, gate = begin_load(here, tmp_path)
+        _, gate = begin_load(here)
         for _ in range(100):  # while the load takes its time
             assert model.predict(SAMPLES)[:2] == ([1, 1], 1)
         gate.touch()
         wait_for_version(model, 2)
         assert model.predict(SAMPLES)[:2] == ([2, 2], 2)
-        eventually("one version", lambda: len(list((tmp_path / "pod").iterdir())) == 1)
+        eventually("one version", lambda: len(list((here.pod).iterdir())) == 1)
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
 async def test_a_version_that_cannot_be_loaded_is_told_and_the_one_before_goes_on(
-    ledger: Ledger, here: Content, tmp_path: Path
+    here: Content,
 ) -> None:
     here.publish_answer(1, answer=1)
     loads: list[str] = []
@@ -322,11 +317,11 @@ async def test_a_version_that_cannot_be_loaded_is_told_and_the_one_before_goes_o
         wait_for_version(model, 3)
         assert "modelFault" not in model.facts
 
-    await loading(ledger, here, tmp_path, check, counting(loads))
+    await here.load(check, counting(loads))
 
 
 async def test_a_worker_that_starts_beside_a_broken_version_takes_the_one_before(
-    ledger: Ledger, here: Content, tmp_path: Path
+    here: Content,
 ) -> None:
     here.publish_answer(1, answer=1)
     here.publish_answer(2, fault="no weights")
@@ -335,11 +330,11 @@ async def test_a_worker_that_starts_beside_a_broken_version_takes_the_one_before
         assert model.predict(SAMPLES)[:2] == ([1, 1], 1)
         assert "version 2" in model.facts["modelFault"]
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
 async def test_two_broken_versions_in_a_row_leave_one_for_a_worker_that_starts(
-    ledger: Ledger, here: Content, tmp_path: Path
+    here: Content,
 ) -> None:
     here.publish_answer(1, answer=1)
 
@@ -348,21 +343,20 @@ async def test_two_broken_versions_in_a_row_leave_one_for_a_worker_that_starts(
             here.publish_answer(version, fault=f"no weights {version}")
             wait_for_fault(model, f"version {version}")
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
     def check_again(model: HotModel) -> None:
         assert model.predict(SAMPLES).answers == [1, 1]
 
-    await loading(ledger, here, tmp_path / "new pod", check_again)
+    here.pod = here.pod.with_name("new pod")
+    await here.load(check_again)
 
 
-async def test_a_passing_fault_of_the_disk_is_no_fault_of_the_version(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_passing_fault_of_the_disk_is_no_fault_of_the_version(here: Content) -> None:
     here.publish_answer(1, answer=1)
 
     def check(model: HotModel) -> None:
-        pod = tmp_path / "pod"
+        pod = here.pod
         block = pod / sha256(json.dumps({"answer": 2}).encode())
         block.write_text("in the way")
         here.publish_answer(2, answer=2)
@@ -371,12 +365,10 @@ async def test_a_passing_fault_of_the_disk_is_no_fault_of_the_version(
         block.unlink()
         wait_for_version(model, 2)
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
-async def test_a_load_that_exits_is_a_fault_and_the_next_version_comes(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_load_that_exits_is_a_fault_and_the_next_version_comes(here: Content) -> None:
     class Exiting(Estimator):
         def load(self, model_url: str) -> None:
             super().load(model_url)
@@ -391,15 +383,13 @@ async def test_a_load_that_exits_is_a_fault_and_the_next_version_comes(
         here.publish_answer(3, answer=3)
         wait_for_version(model, 3)
 
-    await loading(ledger, here, tmp_path, check, Exiting)
+    await here.load(check, Exiting)
 
 
-async def test_a_version_that_killed_a_process_is_passed_over_once(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_version_that_killed_a_process_is_passed_over_once(here: Content) -> None:
     here.publish_answer(1, answer=1)
     deadly = here.publish_answer(2, answer=2)
-    mark = tmp_path / "pod" / deadly.digest / ".loading"  # as a process that was killed leaves it
+    mark = here.pod / deadly.digest / ".loading"  # as a process that was killed leaves it
     mark.parent.mkdir(parents=True)
     mark.write_bytes(b"1")
 
@@ -407,24 +397,22 @@ async def test_a_version_that_killed_a_process_is_passed_over_once(
         assert model.predict(SAMPLES).version == 1
         assert "version 2: RuntimeError: the process ended" in model.facts["modelFault"]
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
     def check_again(model: HotModel) -> None:
         assert model.predict(SAMPLES).version == 2
         assert mark.read_bytes() == b""
 
-    await loading(ledger, here, tmp_path, check_again)
+    await here.load(check_again)
 
 
-async def test_two_processes_of_the_pod_load_a_version_at_the_same_time(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_two_processes_of_the_pod_load_a_version_at_the_same_time(here: Content) -> None:
     here.publish_answer(1, answer=1)
 
     def check(model: HotModel) -> None:
-        version, gate = begin_load(here, tmp_path)
-        mark = tmp_path / "pod" / version.digest / ".loading"
-        with contextlib.closing(LocalModel(NOBODY, WORKER, "small", tmp_path / "pod")) as other:
+        version, gate = begin_load(here)
+        mark = here.pod / version.digest / ".loading"
+        with contextlib.closing(LocalModel(NOBODY, WORKER, "small", here.pod)) as other:
             newest = ModelVersion(2, version.digest, version.size, version.name)
             assert other.load_begins(newest), "the first process lives"
             other.load_ended()
@@ -433,47 +421,41 @@ async def test_two_processes_of_the_pod_load_a_version_at_the_same_time(
         wait_for_version(model, 2)
         assert mark.read_bytes() == b""
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
-async def test_a_load_that_fails_leaves_no_mark_of_a_process_that_died(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_load_that_fails_leaves_no_mark_of_a_process_that_died(here: Content) -> None:
     here.publish_answer(1, answer=1)
 
     def check(model: HotModel) -> None:
         version = here.publish_answer(2, fault="no weights")
         wait_for_fault(model, "no weights")
-        assert (tmp_path / "pod" / version.digest / ".loading").read_bytes() == b""
+        assert (here.pod / version.digest / ".loading").read_bytes() == b""
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
-async def test_a_load_that_takes_long_is_told(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_load_that_takes_long_is_told(here: Content) -> None:
     here.publish_answer(1, answer=1)
 
     def check(model: HotModel) -> None:
-        _, gate = begin_load(here, tmp_path)
+        _, gate = begin_load(here)
         assert model.facts["modelLoading"].startswith("version 2 since 2")
         gate.touch()
         wait_for_version(model, 2)
         assert "modelLoading" not in model.facts
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
-async def test_a_fetch_that_fails_goes_on_long_before_the_next_question(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_fetch_that_fails_goes_on_long_before_the_next_question(here: Content) -> None:
     here.publish_answer(1, answer=1)
     second: dict[str, Any] = {"answer": 2}
-    block = tmp_path / "pod" / sha256(json.dumps(second).encode())
-    async with running_node(ledger, models=model_api(here.store)) as node:
+    block = here.pod / sha256(json.dumps(second).encode())
+    async with here.served() as node:
 
         def run() -> None:
-            source = local_model(node, tmp_path)
+            source = here.model_of(node)
             model = HotModel(Estimator(), source, NoObserver(), poll_s=4.0)
             model.start()
             here.publish_answer(2, **second)
@@ -486,19 +468,15 @@ async def test_a_fetch_that_fails_goes_on_long_before_the_next_question(
         await asyncio.to_thread(run)
 
 
-async def test_without_any_version_that_can_be_loaded_the_worker_fails(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_without_any_version_that_can_be_loaded_the_worker_fails(here: Content) -> None:
     here.publish_answer(1, fault="no weights")
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        model = HotModel(Estimator(), local_model(node, tmp_path), NoObserver(), poll_s=1.0)
+    async with here.served() as node:
+        model = HotModel(Estimator(), here.model_of(node), NoObserver(), poll_s=1.0)
         with pytest.raises(ValueError, match="no weights"):
             await asyncio.to_thread(model.start)
 
 
-async def test_the_same_content_under_a_new_version_is_not_loaded_again(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_the_same_content_under_a_new_version_is_not_loaded_again(here: Content) -> None:
     here.publish_answer(1, answer=1)
 
     def check(model: HotModel) -> None:
@@ -508,51 +486,45 @@ async def test_the_same_content_under_a_new_version_is_not_loaded_again(
         assert len(loads) == 1
 
     loads: list[str] = []
-    await loading(ledger, here, tmp_path, check, counting(loads))
+    await here.load(check, counting(loads))
 
 
-async def test_a_worker_waits_until_the_node_has_the_first_version(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_worker_waits_until_the_node_has_the_first_version(here: Content) -> None:
     later = threading.Timer(0.3, lambda: here.publish_answer(1, answer=1))
     later.start()
 
     def check(model: HotModel) -> None:
         assert model.predict(SAMPLES)[:2] == ([1, 1], 1)
 
-    await loading(ledger, here, tmp_path, check)
+    await here.load(check)
 
 
-async def test_an_estimator_that_cannot_be_copied_is_told_at_the_start(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_an_estimator_that_cannot_be_copied_is_told_at_the_start(here: Content) -> None:
     class Uncopyable(Estimator):
         def __init__(self) -> None:
             super().__init__()
             self.lock = threading.Lock()
 
-    async with running_node(ledger, models=model_api(here.store)) as node:
+    async with here.served() as node:
         with pytest.raises(SettingsError, match="cannot be copied"):
-            HotModel(Uncopyable(), local_model(node, tmp_path), NoObserver(), poll_s=1.0)
+            HotModel(Uncopyable(), here.model_of(node), NoObserver(), poll_s=1.0)
 
 
-def hot_environment(node: WorkerApiNode, directory: Path) -> WorkerEnvironment:
+def hot_environment(node: WorkerApiNode, here: Content) -> WorkerEnvironment:
     return WorkerEnvironment(
         lc_server=LCServer(Address("127.0.0.1", node.port), f"/w/{SECRET}"),
         worker_name=WORKER,
         hot_model="small",
         model_poll_s=0.02,
-        model_dir=str(directory / "pod"),
+        model_dir=str(here.pod),
         report_period_s=0.01,
     )
 
 
-async def test_results_counts_and_reports_carry_the_version(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_results_counts_and_reports_carry_the_version(ledger: Ledger, here: Content) -> None:
     here.publish_answer(7, answer=1)
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        environment = hot_environment(node, tmp_path)
+    async with here.served() as node:
+        environment = hot_environment(node, here)
         loop = asyncio.get_running_loop()
 
         def details() -> dict[str, str]:
@@ -580,12 +552,10 @@ async def test_results_counts_and_reports_carry_the_version(
         assert 4 <= worker.numbers["seenOfVersion"] < worker.totals["seen"]
 
 
-async def test_a_model_that_was_made_again_counts_from_its_first_version(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
+async def test_a_model_that_was_made_again_counts_from_its_first_version(here: Content) -> None:
     here.publish_answer(7, answer=1)
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        environment = hot_environment(node, tmp_path)
+    async with here.served() as node:
+        environment = hot_environment(node, here)
 
         def run() -> None:
             with JointInference(Estimator(), environment=environment) as joint:
@@ -600,11 +570,9 @@ async def test_a_model_that_was_made_again_counts_from_its_first_version(
         assert worker.numbers["seenOfVersion"] < worker.totals["seen"]
 
 
-async def test_a_worker_without_a_model_says_so(
-    ledger: Ledger, here: Content, tmp_path: Path
-) -> None:
-    async with running_node(ledger, models=model_api(here.store)) as node:
-        environment = hot_environment(node, tmp_path)
+async def test_a_worker_without_a_model_says_so(ledger: Ledger, here: Content) -> None:
+    async with here.served() as node:
+        environment = hot_environment(node, here)
 
         def run() -> None:
             JointInference(Estimator(), environment=environment).close()
