@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.resources import Object, ObjectRef
@@ -70,12 +71,18 @@ class Contents:
         self._nodes = observed.nodes
         self._model = model
         self._waves = Waves(state) if state else None
+        self._first: ModelVersion | None = None
+        if spec and spec.rollout and state is None and model:
+            # A replica may see the service as it was before its first decision, and the Model as it
+            # is. What nodes have got since then has a later number than this.
+            newest = _published(observed.references.get(model))
+            self._first = newest and replace(newest, number=newest.generation)
         self._shared: dict[ModelVersion | None, Mapping[ObjectRef, ModelVersion | None]] = {}
 
     def of(self, node: NodeName) -> Mapping[ObjectRef, ModelVersion | None]:
         if self._model is None:
             return {}
-        content = None
+        content = self._first
         if self._waves:
             metadata = mapping(self._nodes.get(node, {}).get("metadata"))
             content = self._waves.version_of(node, mapping(metadata.get("labels")))

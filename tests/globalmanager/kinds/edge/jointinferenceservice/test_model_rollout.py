@@ -360,6 +360,16 @@ def test_without_a_version_before_a_rejected_one_stays_and_the_condition_says_so
     assert hot.service.condition("RolledOut")["message"].endswith("publish another one")
 
 
+def test_a_replica_that_has_missed_the_first_decision_gives_no_later_number() -> None:
+    """Its cache of the Model is newer than that of the service."""
+    hot = HotFleet().publish(2).edit(rejected=2).settle()
+    before = {node: one.version for node, one in hot.assignments().items()}
+    del hot.service.object["status"]["rollout"]
+    late = hot.service.kind.assignments(hot.service.observed())
+    hot.model.readers = {n: content for n, one in late.items() for content in one.inputs.values()}
+    assert all(one.version < before[node] for node, one in hot.assignments().items())
+
+
 def test_a_wrong_edit_of_the_service_changes_no_content() -> None:
     hot = HotFleet().publish(2)
     hot.service.change({"edgeWorker": 1})
