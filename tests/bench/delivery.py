@@ -51,7 +51,6 @@ from tests.localcontroller.test_process import Controller, running
 from tests.support.waiting import async_eventually
 
 NODES: Final = tuple(NodeName(f"node-{number}") for number in range(9))
-RECEIVERS: Final = NODES[:8]
 ASSIGNED: Final = NODES[8]
 DEFAULT_MIB: Final = 512
 RAW_PART: Final = 8  # of the content, to measure the relay

@@ -107,7 +107,7 @@ class _Bench:
         with self._watched(namespace) as onlooker:
             with self._manager():
                 figures = self._make_jobs(namespace, onlooker)
-                figures |= self._run_pods(namespace, onlooker)
+                figures |= self._run_pods(onlooker)
             made = [
                 (plural, bare(each))
                 for plural in ("services", "pods")
@@ -149,7 +149,7 @@ class _Bench:
             ),
         }
 
-    def _run_pods(self, namespace: str, onlooker: Onlooker) -> dict[str, Any]:
+    def _run_pods(self, onlooker: Onlooker) -> dict[str, Any]:
         """All pods begin to run. How much later do the jobs say so?"""
         requests: list[Request] = [
             ("PATCH", f"{onlooker.paths['pods']}/{name.partition(':')[0]}/status", RUNNING)

@@ -14,6 +14,7 @@ import msgspec
 from common.wire import ReportBody
 from edgeai.api.resources import DEPLOYMENTS, PODS, ObjectRef
 from edgeai.ids import NodeName, WorkerName
+from edgeai.times import rfc3339
 from globalmanager.contract import WorkerReport
 from tests.golden.cases import Case
 from tests.golden.world import (
@@ -25,7 +26,6 @@ from tests.golden.world import (
     kind_of,
     named,
     patched,
-    timestamp,
 )
 from tests.support.world import copied
 
@@ -426,7 +426,7 @@ def _default_reports(base: CaseWorld) -> list[dict[str, Any]]:
     counts = _COUNTS.get(base.object["kind"], {})
     fewer = {name: value // 2 for name, value in counts.items()}
     told: list[dict[str, Any]] = []
-    at = timestamp(base.now + timedelta(seconds=1))
+    at = rfc3339(base.now + timedelta(seconds=1))
     for node, assignment in base.kind.assignments(base.observed()).items():
         for worker in assignment.body.workers:
             generation = str(base.object["metadata"]["generation"])

@@ -14,6 +14,7 @@ import msgspec
 
 from edgeai.api.resources import DEPLOYMENTS, NODES, PODS, SERVICES, ObjectRef, ResourceType, ref_of
 from edgeai.ids import NodeName
+from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
     Contact,
@@ -46,10 +47,6 @@ _TYPES: Final = {
 }
 
 
-def timestamp(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def identity(object_: Object) -> tuple[str, str, str, str]:
     metadata = object_["metadata"]
     kind = object_["kind"]
@@ -71,7 +68,7 @@ def in_api(manifest: Object) -> Object:
         "uid": uid_of(object_),
         "generation": 1,
         "resourceVersion": "1000",
-        "creationTimestamp": timestamp(NOW),
+        "creationTimestamp": rfc3339(NOW),
     }
     object_["metadata"] = filled_in | object_["metadata"]
     return object_
@@ -184,7 +181,7 @@ class CaseWorld(World):
             }
         made["metadata"] |= {
             "uid": uid_of(made, self.revision - 1),
-            "creationTimestamp": timestamp(self.now),
+            "creationTimestamp": rfc3339(self.now),
             "generation": 1,
         }
 
@@ -257,7 +254,7 @@ def _pod_of(deployment: Object, number: int, now: datetime) -> Object:
         **template["metadata"],
         "name": f"{set_name}-{number:05}",
         "namespace": deployment["metadata"]["namespace"],
-        "creationTimestamp": timestamp(now),
+        "creationTimestamp": rfc3339(now),
         "resourceVersion": "1000",
         "ownerReferences": [
             {

@@ -398,7 +398,7 @@ class Oracle:
             parts = slices.part_of(old), slices.part_of(new)
             self._check_entries(key, *parts, owner_of(new), set())
         if what == "ADDED" and key.resource == "deployments.apps" and new is not None:
-            self._check_only_child(key, new)
+            self._check_only_child(new)
         if what == "ADDED" and key.resource == "pods" and new is not None:
             self._check_new_pod(key, new)
 
@@ -467,7 +467,7 @@ class Oracle:
         if ends_of(status):
             self.fail("I6", f"{key.name} is made after the end of its job: {ends_of(status)}")
 
-    def _check_only_child(self, key: Key, new: Object) -> None:
+    def _check_only_child(self, new: Object) -> None:
         owner, role = owner_of(new), role_of(new)
         same = [
             each.name

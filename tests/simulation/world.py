@@ -27,6 +27,7 @@ BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LOG_LINES: Final = 300
 _EventLoop: Any = asyncio.AbstractEventLoop  # the code below has the methods that are used
 _HASTE: Final = 0.1  # how often a process stops in the middle of its work, so that others run
+_THREAD_S: Final = 0.002  # how long a piece of work of another thread takes, typically
 
 
 _killing: list[str] = []  # the process that is killed now
@@ -150,19 +151,15 @@ class _Task(asyncio.Task[Any]):
 
 
 class Process(_EventLoop):  # type: ignore[misc]
-    """One operating system process: an event loop that ends all at once when it is killed.
+    """One operating system process: an event loop that ends all at once when it is killed."""
 
-    Args: disk_s: how long a piece of work of another thread takes, typically
-    """
-
-    def __init__(self, world: VirtualTime, name: str, *, disk_s: float = 0.002) -> None:
+    def __init__(self, world: VirtualTime, name: str) -> None:
         self.world = world
         self.name = name
         self.is_alive = True
         self.problems: list[str] = []
         self.turns = 0
         """How often its code has run, of whichever thread."""
-        self._disk_s = disk_s
         self._is_listed = False  # the world knows that there is work, or runs it now
         self._callbacks: deque[asyncio.Handle] = deque()
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -294,7 +291,7 @@ class Process(_EventLoop):  # type: ignore[misc]
                 work()
 
         if self.is_alive:
-            self.world.after(self.world.delay_s(self._disk_s), begin)
+            self.world.after(self.world.delay_s(_THREAD_S), begin)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.is_alive:
