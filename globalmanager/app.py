@@ -118,7 +118,7 @@ class Manager:
         api = self._api(access, metrics)
         metrics.job_values.show(jobs, limit=job_metrics_of(settings))
         self._logins, self._live = Logins(), Live()
-        self._recent = Recent(jobs, tuple(map(str, jobs.types)))
+        self._recent = Recent(jobs, jobs.types)
         console = self._console(access, reviews, callers, relays)
         self._rest = RestServer(
             *split_address(settings.http_address, "setting httpAddress"),

@@ -59,6 +59,8 @@ def roll(action: str, object_: Object, uid: str) -> Object:
             raise NotPossible(f"no wave waits: the rollout of version {version} is {phase}")
         if action == "rollback" and not mapping(state).get("previous"):
             raise NotPossible(f"there is no version before {version} to return to")
+        if action == "rollback" and phase == "RolledBack":
+            raise NotPossible(f"version {version} was taken back already")
         wave = 1 + count_of(mapping(state).get("wave"))
         promoted = {"promoted": {"version": version, "wave": wave}}
         fields = promoted if action == "promote" else {"rejected": version}

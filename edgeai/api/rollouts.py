@@ -1,6 +1,8 @@
 """A rollout: a new version of a Model goes to the nodes of a fleet in waves."""
 
 import enum
+from collections.abc import Iterable
+from statistics import median_low
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -11,6 +13,7 @@ from edgeai.api.status import Int32, Time, condition_of, mapping, mappings
 
 WAVE: Final = r"^([1-9][0-9]{0,8}|[1-9][0-9]?%|100%|[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*)$"
 MAX_BROKEN: Final = 100
+_MAX_TIMES_OF_MEDIAN: Final = 10
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -56,6 +59,18 @@ class Guard(msgspec.Struct, frozen=True, rename="camel"):
     """With fewer samples nothing is decided."""
     window_s: Seconds = 300
     """Seconds for which the guard must hold after the nodes of a wave have the version."""
+
+    def share_of(self, workers: Iterable[tuple[int, int]]) -> tuple[float, float]:
+        """Samples, and hits among them, as the guard judges them: a worker counts for ten at most,
+        because it may say anything.
+
+        Args: workers: samples and hits of each
+        """
+        counts = [(samples, hits) for samples, hits in workers if samples]
+        median = median_low(samples for samples, _ in counts) if counts else 0
+        most = max(_MAX_TIMES_OF_MEDIAN * median, self.min_samples)
+        hits = sum(hits * min(1.0, most / samples) for samples, hits in counts)
+        return sum(min(samples, most) for samples, _ in counts), hits
 
 
 class Promotion(msgspec.Struct, frozen=True):

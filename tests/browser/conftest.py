@@ -13,6 +13,7 @@ from edgeai.cli.api import Object, collection_of
 from edgeai.cli.console import login_address
 from edgeai.cli.environment import Environment
 from tests.browser.chromium import CHROMIUM, FLAGS
+from tests.browser.fleet import FleetConsole
 from tests.browser.jobs import of_every_kind
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -112,7 +113,9 @@ def visitor(request: pytest.FixtureRequest, running: Environment, chromium: Any)
 
 
 class window:  # noqa: N801 - a context manager
-    def __init__(self, chromium: Any, running: Environment, size: tuple[int, int], **more: Any):
+    def __init__(
+        self, chromium: Any, running: Environment | FleetConsole, size: tuple[int, int], **more: Any
+    ):
         self._context = chromium.new_context(
             viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce", **more
         )

@@ -86,7 +86,7 @@ def test_a_curve_grows_while_the_page_is_open(visitor: Visitor, running: Environ
     for seen in (50, 75, 87):
         report(running, page, "waits", seen)
     eventually("a curve", lambda: points(page) >= 3)
-    drawn = "document.querySelector('#curves canvas').toDataURL()"
+    drawn = "document.querySelector('#metrics-curves canvas').toDataURL()"
     before, picture = points(page), page.evaluate(drawn)
     report(running, page, "waits", 100)
     eventually("a longer curve", lambda: points(page) > before)
@@ -121,11 +121,11 @@ def test_a_curve_begins_before_the_page_was_opened(visitor: Visitor, running: En
     page.route(f"**{asked}", remember)
     visitor.go(f"{JI}/digits")
     report(running, page, "digits", 75)
-    page.locator("#past", has_text="kept").wait_for()
+    page.locator("#metrics-past", has_text="kept").wait_for()
     eventually(
         "the past", lambda: (points(page, "recall") >= 49, points(page) > 49) == (True, True)
     )
-    assert page.locator("#curves canvas").count() == 2
+    assert page.locator("#metrics-curves canvas").count() == 2
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert violations(page) == []
 

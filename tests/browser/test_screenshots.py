@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from edgeai.api.rollouts import Phase
 from edgeai.cli import environment
 from edgeai.cli.api import Object
 from edgeai.cli.console import login_address
@@ -21,7 +22,9 @@ from edgeai.cli.environment import Environment
 from edgeai.cli.system import CLOUD
 from edgeai.demo.joint_inference import manifests, train
 from tests.browser.conftest import playwright, window
+from tests.browser.fleet import FleetConsole
 from tests.browser.jobs import of_every_kind
+from tests.globalmanager.rest.fleets import PAGE as FLEET
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PICTURES: Final = DOCS / "pictures" / "console"
@@ -42,6 +45,8 @@ class Picture(NamedTuple):
     is_dark: bool = False
     from_the_end: bool = False
     """The lower part of a long page."""
+    of_a_fleet: bool = False
+    """Of a service on more nodes than this machine could run."""
 
 
 SHOWN: Final = {
@@ -50,6 +55,7 @@ SHOWN: Final = {
     "job": Picture(DIGITS, (1280, 720)),
     "curve": Picture(DIGITS, (1280, 640), from_the_end=True),
     "nodes": Picture("/nodes", (1280, 540)),
+    "rollout": Picture(FLEET, (1280, 880), of_a_fleet=True),
     "overview-narrow-dark": Picture("/", (360, 740), is_dark=True),
 }
 
@@ -63,6 +69,16 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     _create(running, [each for each in of_every_kind() if each["metadata"]["name"] != "digits"])
     yield running
     environment.down(running.state_dir)
+
+
+@pytest.fixture(scope="module")
+def rolling() -> Iterator[FleetConsole]:
+    """A fleet in the third of four waves."""
+    with FleetConsole(100).running() as console:
+        for number in range(24):
+            console.show(Phase.PROGRESSING, wave=3, hard=12 + number % 5 + number // 4)
+        console.show(Phase.PROGRESSING, wave=3, waiting=4, broken=1, hard=19)
+        yield console
 
 
 def _create(running: Environment, objects: list[Object]) -> None:
@@ -80,7 +96,12 @@ def _joint_inference(files: Path) -> list[Object]:
 
 
 @pytest.fixture(scope="module")
-def labels(busy: Environment, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def labels(
+    busy: Environment,
+    rolling: FleetConsole,
+    chromium: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Any:
     """Picture -> headings and labels of its page. The pictures are made on the way."""
     directory = PICTURES if IS_RENEWED else tmp_path_factory.mktemp("pictures")
     directory.mkdir(parents=True, exist_ok=True)
@@ -100,8 +121,10 @@ def labels(busy: Environment, chromium: Any, tmp_path_factory: pytest.TempPathFa
         if name in found:
             continue
         scheme = "dark" if picture.is_dark else "light"
-        with window(chromium, busy, picture.size, color_scheme=scheme) as visitor:
-            visitor.page.goto(login_address(busy.rest_url(), busy.api.token))
+        console = rolling if picture.of_a_fleet else busy
+        with window(chromium, console, picture.size, color_scheme=scheme) as visitor:
+            if not picture.of_a_fleet:
+                visitor.page.goto(login_address(busy.rest_url(), busy.api.token))
             visitor.go(picture.path)
             found[name] = _shoot(visitor.page, picture, directory / f"{name}.png")
             assert visitor.faults == []
@@ -114,6 +137,8 @@ def _shoot(page: Any, picture: Picture, file: Path) -> list[str]:
     playwright.expect(page.locator("#line")).to_have_text("live")
     page.set_viewport_size(dict(zip(("width", "height"), picture.size, strict=True)))
     page.evaluate(f"scrollTo(0, {'document.body.scrollHeight' if picture.from_the_end else 0})")
+    if picture.of_a_fleet:
+        playwright.expect(page.locator("#guard-curves canvas")).to_have_count(1)
     page.screenshot(path=file)
     told = page.locator("h2, h3, caption, thead th, nav a, summary, form button").all_inner_texts()
     return list(dict.fromkeys(" ".join(text.split()) for text in told if text.strip()))

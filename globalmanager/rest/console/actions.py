@@ -103,23 +103,34 @@ def _told() -> Iterator[None]:
 class Choices(NamedTuple):
     """What the page of a job offers, as far as its kind has it."""
 
-    is_suspended: bool | None
-    """None: the job has ended, or its kind cannot be suspended."""
+    forms: dict[str, bool]
+    """Action that its kind has -> whether the present state of the job allows it."""
     replicas: int | None
     """None: the size of this job cannot be set."""
-    rolls: bool = False
-    """Whether new versions of its Model go out in waves."""
 
 
 def choices_of(definition: Definition, object_: Object) -> Choices:
     has_ended = phase_of(object_.get("status")) in ("Succeeded", "Failed")
     replicas, present = actions.replicas_of(definition, object_), _present_size(object_)
-    may_be_suspended = definition.suspensions and not has_ended
-    return Choices(
-        actions.is_suspended(definition, object_) if may_be_suspended else None,
-        replicas if present is None or replicas is None else present,
-        isinstance(mapping(object_.get("spec")).get("rollout"), dict),
-    )
+    forms: dict[str, bool] = {}
+    if definition.suspensions and not has_ended:
+        is_suspended = actions.is_suspended(definition, object_)
+        forms = {"suspend": not is_suspended, "resume": is_suspended}
+    rollout = mapping(object_.get("spec")).get("rollout")
+    if isinstance(rollout, dict):
+        present_form = "pause-rollout" if rollout.get("paused") else "resume-rollout"
+        forms |= {
+            form: form != present_form and _rolls(each, object_) for form, each in ROLLOUT.items()
+        }
+    return Choices(forms, replicas if present is None or replicas is None else present)
+
+
+def _rolls(action: str, object_: Object) -> bool:
+    try:
+        actions.roll(action, object_, "")
+    except actions.NotPossible:
+        return False
+    return True
 
 
 def _present_size(object_: Object) -> int | None:

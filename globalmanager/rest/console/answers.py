@@ -56,7 +56,7 @@ def to_login(request: web.Request) -> web.Response:
     """
     resource = request.match_info.route.resource  # its path is a pattern: a job may be named events
     pattern = "" if resource is None else resource.canonical
-    is_page = request.method == "GET" and not pattern.endswith(("/events", "/curve"))
+    is_page = request.method == "GET" and not pattern.endswith(("/events", "/curve", "/guard"))
     page = request.path_qs if is_page else request.path.rpartition("/")[0] or "/"
     address = f"{LOGIN}?next={quote(page)}"
     if is_stream(request):

@@ -27,6 +27,7 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.training.edge_placement import is_edge
 from globalmanager.rest.api import ObjectCache, SessionRegistry
 from globalmanager.rest.certificates import NODE_REMEDY, end_in_words, ends_soon
+from globalmanager.rest.console.rollouts import FleetRollout, RolloutNode
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
@@ -129,6 +130,10 @@ class NodeRow(NamedTuple):
         return contact_of(is_connected=self.connected, is_expected=is_expected)
 
     @property
+    def text(self) -> str:
+        return self.contact[0]
+
+    @property
     def tone(self) -> Tone:
         return self.contact[1]
 
@@ -218,6 +223,16 @@ class Board:
         rows = (row for type_ in types for row in self._rows_of(type_, ref.namespace))
         return [row for row in rows if own in row.uses][:MAX_LINKS]
 
+    def rollout(
+        self, sight: Sight, ref: ObjectRef
+    ) -> tuple[FleetRollout, list[RolloutNode]] | None:
+        """With its nodes: reports and status of the job name them, too."""
+        object_ = self.job(sight, ref)
+        rollout = FleetRollout.of(self._cache, ref.type, object_) if object_ else None
+        if rollout is None:
+            return None
+        return rollout, rollout.nodes(self._cache.nodes(), self._contacts)
+
     async def prepare(self, sight: Sight) -> None:
         """Compute the rows that `jobs` needs, and let other tasks run meanwhile. The rows of 5,000
         jobs that nobody has looked at take a sixth of a second.
@@ -300,7 +315,7 @@ class Board:
         is_ending = ends_on is not None and ends_soon(ends_on, today)
         return NodeRow(
             name=name,
-            site=_site(labels),
+            site=site_of(labels),
             is_edge=is_edge(node),
             in_cluster=node is not None,
             connected=is_connected,
@@ -317,7 +332,7 @@ class Board:
         )
 
 
-def _site(labels: Mapping[str, Any]) -> str:
+def site_of(labels: Mapping[str, Any]) -> str:
     site = labels.get(ZONE_LABEL) or labels.get(REGION_LABEL) or NO_SITE
     return str(site)[:MAX_SITE_CHARS]
 

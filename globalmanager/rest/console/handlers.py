@@ -87,6 +87,7 @@ class Console:
             self._route(f"{JOB_PATH}/events", self._show_events),
             self._route(f"{JOB_PATH}/logs", self._show_log),
             self._route(f"{JOB_PATH}/curve", self._send_curve),
+            self._route(f"{JOB_PATH}/guard", self._send_curve),
             self._route(f"{JOB_PATH}/{{action}}", self._act, method="POST"),
             self._route("/static/{name}", answers.send_file),
             self._route("/{unknown:.+}", self._refuse_unknown),
@@ -259,11 +260,13 @@ class Console:
 
     async def _send_curve(self, request: web.Request) -> web.StreamResponse:
         """The metrics of a job from before its page was opened: by round from its status, else by
-        time.
+        time. The guard of a rollout has its own.
         """
         visit = await self._visits.of(request)
         self._rate.take(request)
         ref, job = self._job(request, visit.sight)
+        if request.path.endswith("/guard"):
+            return answer(self._recent.guard_curve(ref.type, job))
         curve = curve_by_round(job) or self._recent.curve(job)
         if self._past is not None and not curve.is_by_round:
             curve = await self._past.curve(visit.caller.tenant, ref, job)

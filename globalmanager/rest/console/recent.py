@@ -10,15 +10,17 @@ import math
 import time
 from array import array
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
 from common.clock import SYSTEM_CLOCK, Clock
-from edgeai.api.resources import Object
+from edgeai.api.resources import Object, ResourceType
 from edgeai.faults.summary import CURVES, numbers_of, phase_of
 from globalmanager.cache.store import uid_of
 from globalmanager.rest.console.board import SLICE_S, JobCache
+from globalmanager.rest.console.rollouts import FleetRollout, GuardView
 
 SAMPLE_S: Final = 5.0
 JOBS: Final = 500
@@ -66,15 +68,15 @@ class _Trace:
 
 
 class Recent:
-    """Args: cache: has the jobs; types: as "<plural>.<group>", of the jobs with curves"""
+    """Args: cache: has the jobs; types: of the jobs with curves"""
 
     def __init__(
-        self, cache: JobCache, types: tuple[str, ...], *, clock: Clock = SYSTEM_CLOCK
+        self, cache: JobCache, types: Collection[ResourceType], *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._cache = cache
         self._types = types
         self._clock = clock
-        self._traces: dict[str, _Trace] = {}  # uid of a job -> its trace
+        self._traces: dict[str, _Trace] = {}  # uid of a job, or of its guard -> its trace
         self._full: set[str] = set()  # namespaces without room for a new trace in this sample
 
     async def run(self) -> None:
@@ -89,8 +91,8 @@ class Recent:
         uids: set[str] = set()
         self._full.clear()
         for type_ in self._types:
-            for job in self._cache.list(type_):
-                uids.add(self._note(job, now))
+            for job in self._cache.list(str(type_)):
+                uids |= self._note(type_, job, now)
                 if time.perf_counter() - began_s > SLICE_S:
                     await asyncio.sleep(0)
                     began_s = time.perf_counter()
@@ -98,8 +100,16 @@ class Recent:
 
     def curve(self, job: Object) -> Curve:
         """The metrics of the job so far."""
+        return self._curve(uid_of(job))
+
+    def guard_curve(self, type_: ResourceType, job: Object) -> Curve:
+        """What the guard of its rollout has seen of the version."""
+        guard = self._guard(type_, job)
+        return self._curve(guard.trace if guard else "")
+
+    def _curve(self, uid: str) -> Curve:
         now = self._clock.elapsed()
-        trace = self._traces.get(uid_of(job))
+        trace = self._traces.get(uid)
         if trace is None:
             return Curve(now=now)
         series = {
@@ -108,15 +118,24 @@ class Recent:
         }
         return Curve(now=now, times=list(trace.times), series=series)
 
-    def _note(self, job: Object, now: float) -> str:
-        uid, numbers = uid_of(job), numbers_of(job.get("status"))
-        has_ended = phase_of(job.get("status")) in ("Succeeded", "Failed")
-        namespace = str(job["metadata"].get("namespace", ""))
-        if numbers and not has_ended and uid not in self._traces and self._has_room(namespace):
-            self._traces[uid] = _Trace(namespace)
-        if numbers and uid in self._traces:
-            self._traces[uid].add(now, numbers, has_ended=has_ended)
-        return uid
+    def _note(self, type_: ResourceType, job: Object, now: float) -> set[str]:
+        """Returns: the keys of its traces"""
+        status, namespace = job.get("status"), str(job["metadata"].get("namespace", ""))
+        has_ended = phase_of(status) in ("Succeeded", "Failed")
+        entries = [(uid_of(job), numbers_of(status), has_ended)]
+        if guard := self._guard(type_, job):
+            entries.append((guard.trace, guard.numbers, guard.is_over))
+        for uid, numbers, is_over in entries:
+            is_new = numbers and not is_over and uid not in self._traces
+            if is_new and self._has_room(namespace):
+                self._traces[uid] = _Trace(namespace)
+            if numbers and uid in self._traces:
+                self._traces[uid].add(now, numbers, has_ended=is_over)
+        return {uid for uid, *_ in entries}
+
+    def _guard(self, type_: ResourceType, job: Object) -> GuardView | None:
+        rollout = FleetRollout.of(self._cache, type_, job)
+        return rollout.guard() if rollout else None
 
     def _has_room(self, namespace: str) -> bool:
         """Whether a job of the namespace may have a new trace; another one makes room for it."""

@@ -4,7 +4,7 @@ for the caches that the board reads.
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ from edgeai.faults.summary import metrics_of, numbers_of, waits_of
 from edgeai.faults.tones import Tone, tone_of
 from edgeai.ids import NodeName
 from edgeai.text import shortened
-from globalmanager.rest.console.board import Board, JobRow, NodeRow, Sight, job_row
+from globalmanager.rest.console.board import Board, JobRow, NodeRow, Sight, job_row, site_of
 from globalmanager.rest.console.details import (
     curve_by_round,
     node_facts,
@@ -37,6 +37,7 @@ AT_WORK: Final = 12  # rows of the overview
 MAX_YAML_CHARS: Final = 60_000
 MAX_SITES: Final = 200
 MAX_CELLS: Final = 2000  # of the map, for all sites together
+MAX_ROLLOUT_CELLS: Final = 600  # of a map that changes with each report
 MAX_WAITS: Final = 10  # faults of one job
 MAX_ROWS: Final = 200  # workers and conditions of one job
 MAX_MESSAGE_CHARS: Final = 2000  # of a condition; edgeai's own have at most 1024
@@ -153,7 +154,7 @@ def nodes(board: Board, sight: Sight, address: PageAddress) -> Page:
         {
             "section": "nodes",
             "rows": matches,
-            "sites": _sites(rows),
+            "sites": _sites(((row.site, row) for row in rows), MAX_CELLS),
             "filters": {"state": state, "q": text},
             **_ordered(matches, NODE_ORDERS, address),
         },
@@ -233,7 +234,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
                 :MAX_ROWS
             ],
             "size": size_of(status),
-            "rollout": facts_of(object_),
+            "rollout": _rollout(board, sight, ref, object_),
             "moments": timeline_of(object_, pods[:MAX_ROWS], scalers),
             "links": board.links(sight, ref),
             "round": count_of(status.get("round")),
@@ -271,6 +272,23 @@ def _waits(faults: Sequence[Fault], pods: Collection[str]) -> list[dict[str, Any
     more = len(faults) - len(lines)
     last = {"text": f"and {more} more", "remedy": "", "pod": "", "is_previous": False}
     return [*lines, last] if more else lines
+
+
+def _rollout(board: Board, sight: Sight, ref: ObjectRef, object_: Object) -> dict[str, Any]:
+    facts, found = facts_of(object_), board.rollout(sight, ref)
+    if found is None:
+        return {"facts": facts, "steps": [], "sites": [], "guard": None} if facts else {}
+    rollout, nodes = found
+    places = ((site_of(node.labels if sight.nodes else {}), node) for node in nodes)
+    steps = rollout.steps(nodes)
+    is_drawn = ("wave", "workers") if steps else ()
+    return {
+        "facts": {label: text for label, text in facts.items() if label not in is_drawn},
+        "steps": steps,
+        "counts": Counter((node.tone, node.text) for node in nodes),
+        "sites": _sites(places, MAX_ROLLOUT_CELLS),
+        "guard": rollout.guard(),
+    }
 
 
 def _reported(object_: Object) -> Mapping[str, Any]:
@@ -329,13 +347,13 @@ def _cut(value: Any, budget: int) -> tuple[Any, int]:
     return value, budget
 
 
-def _sites(rows: list[NodeRow]) -> list[dict[str, Any]]:
-    """The sites with their nodes, for the map."""
-    sites: dict[str, list[NodeRow]] = {}
-    for row in rows:
-        sites.setdefault(row.site, []).append(row)
-    selection = list(sites.items())[:MAX_SITES]
-    cells = MAX_CELLS // max(1, len(selection))
+def _sites(rows: Iterable[tuple[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The sites with their nodes, for a map. Args: rows: (site, row); most: cells of all sites"""
+    sites: dict[str, list[Any]] = {}
+    for site, row in rows:
+        sites.setdefault(site, []).append(row)
+    selection = sorted(sites.items())[:MAX_SITES]
+    cells = most // max(1, len(selection))
     return [
         {"name": name, "count": len(all_), "rows": all_[:cells], "more": max(0, len(all_) - cells)}
         for name, all_ in selection

@@ -229,7 +229,7 @@ class RestSide:
             version="1.2.3",
             stream_limits=msgspec.convert(stream_limits, StreamLimits),
         )
-        self.recent = Recent(self.cluster, tuple(map(str, TYPES)), clock=self.clock)
+        self.recent = Recent(self.cluster, TYPES, clock=self.clock)
         self.logins, self.live = Logins(clock=self.clock), Live()
         self.logins.use_key(b"key of the cluster")
         visits = Visits(

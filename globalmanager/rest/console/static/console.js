@@ -21,48 +21,93 @@
 
   const MAX_POINTS = 3600, MAX_CURVES = 6;
   const LARGEST = 1e300; // beyond it the distance of two values is infinite, and nothing is drawn
-  let curves = new Map(), place = null, drawnUid = "", past = { times: [], series: {} };
-  const values = () => {
-    try { return JSON.parse(document.getElementById("metrics").dataset.metrics); } catch { return {}; }
-  };
   const number = (value) => {
     if (value == null) return "–";
     const size = Math.abs(value);
     const isLong = size >= 1e9 || (size > 0 && size < 1e-4);
     return isLong ? Number(value.toPrecision(3)).toExponential() : value.toLocaleString(undefined, { maximumSignificantDigits: 6 });
   };
-  const forget = () => {
-    for (const curve of curves.values()) { if (curve.plot) curve.plot.destroy(); curve.box.remove(); }
-    curves = new Map();
-  };
-  const begin = (key) => {
-    const box = Object.assign(document.createElement("div"), { className: "curve" });
-    const head = document.createElement("h3"), shown = document.createElement("b"); // the value under the pointer
-    head.append(key, shown);
-    box.append(head);
-    box.dataset.key = key;
-    place.append(box);
-    const before = past.times.map((x, n) => [x, Object.hasOwn(past.series, key) ? past.series[key][n] : null]).filter((each) => each[1] != null);
-    const curve = { box, shown, x: before.map((each) => each[0]), y: before.map((each) => each[1]), plot: null };
-    curves.set(key, curve);
-    return curve;
-  };
-  const plotOf = (curve, byRound) => {
-    const style = getComputedStyle(document.documentElement);
-    const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line"), width: 1 }, ticks: { show: false } };
+  class Curves { // of the element `id`, which has the present values, and a limit if they have one
+    constructor(id) { [this.id, this.byKey, this.place, this.of, this.past] = [id, new Map(), null, "", { times: [], series: {} }]; }
+    forget() {
+      for (const curve of this.byKey.values()) { if (curve.plot) curve.plot.destroy(); curve.box.remove(); }
+      this.byKey = new Map();
+    }
+    begin(key) {
+      const box = Object.assign(document.createElement("div"), { className: "curve" });
+      const head = document.createElement("h3"), shown = document.createElement("b"); // the value under the pointer
+      head.append(key, shown);
+      box.append(head);
+      box.dataset.key = key;
+      this.place.append(box);
+      const before = this.past.times.map((x, n) => [x, Object.hasOwn(this.past.series, key) ? this.past.series[key][n] : null]).filter((each) => each[1] != null);
+      const curve = { box, shown, x: before.map((each) => each[0]), y: before.map((each) => each[1]), plot: null };
+      this.byKey.set(key, curve);
+      return curve;
+    }
+    draw() {
+      const now = document.getElementById(this.id), place = document.getElementById(`${this.id}-curves`);
+      if (!now || !place || !window.uPlot) return;
+      const { metrics, round: text, ended, limit, of } = now.dataset, isFirst = this.of === "";
+      if (!isFirst && this.of !== of) this.past = { times: [], series: {} }; // another job of this name, or another version
+      if ((!isFirst && this.of !== of) || place !== this.place) { this.forget(); this.place = place; }
+      this.of = of;
+      if (isFirst) this.remember(place.dataset.past);
+      let told = {};
+      try { told = JSON.parse(metrics); } catch { /* no values */ }
+      const round = Number(text) || 0, byRound = round > 0 || Boolean(this.past.is_by_round), x = round || Date.now() / 1000;
+      for (const key of [...new Set([...Object.keys(told), ...Object.keys(this.past.series)])].sort().slice(0, MAX_CURVES)) {
+        let curve = this.byKey.get(key) || this.begin(key);
+        if (x < (curve.x.at(-1) ?? x) - (round ? 0 : 60)) { // the clock was set back, or the job begins again
+          this.past = { times: [], series: {} };
+          this.forget();
+          curve = this.begin(key);
+        }
+        const isNumber = !isStale && Math.abs(told[key]) < LARGEST; // while stale, nobody knows them
+        const isOver = ended !== undefined && (told[key] == null || told[key] === curve.y.at(-1)); // the last point is there
+        if (!isOver && byRound === round > 0 && x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
+        curve.box.dataset.newest = number(curve.y.at(-1));
+        const lines = [curve.x, curve.y, ...(limit ? [curve.x.map(() => Number(limit))] : [])];
+        if (!curve.plot && curve.x.length > 1) curve.plot = plotOf(curve, lines, byRound);
+        else if (curve.plot) curve.plot.setData(lines);
+        curve.box.hidden = !curve.plot;
+        curve.box.dataset.points = curve.x.length;
+      }
+    }
+    async remember(address) {
+      let note = "The GlobalManager does not tell what was before this page was opened.";
+      try {
+        const answer = await fetch(address);
+        if (answer.ok && !answer.redirected) {
+          const told = await answer.json();
+          const shift = told.is_by_round ? 0 : Date.now() / 1000 - told.now;
+          this.past = { ...told, times: told.times.map((each) => each + shift) };
+          note = told.note;
+        }
+      } catch { /* the note says so */ }
+      tell(`${this.id}-past`, note);
+      this.forget();
+      this.draw();
+    }
+  }
+  const plotOf = (curve, lines, byRound) => {
+    const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(name);
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const whole = (_plot, values) => values.map((value) => Number.isInteger(value) ? value : "");
     const clock = (plot, values) => values.map((value) => {
       const at = new Date(value * 1000), seconds = plot.scales.x.max - plot.scales.x.min;
       return seconds > 172800 ? at.toLocaleDateString() : at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds < 300 ? "2-digit" : undefined, hour12: false });
     });
     const span = (_plot, low, high) => byRound ? [Math.min(low, high - 1), high] : [Math.min(low, high - 60), high]; // seconds, never their parts
+    const line = { stroke: colour("--link"), fill: colour("--link") + "1a", width: 2, points: { show: false } };
+    const limit = { stroke: colour("--bad"), dash: [6, 4], width: 2, points: { show: false } };
     return new uPlot({
       width: Math.max(120, curve.box.clientWidth - 28), height: 140, legend: { show: false }, cursor: { y: false },
       scales: { x: { time: !byRound, range: span } },
       axes: [{ ...axis, size: 28, space: 70, values: byRound ? whole : clock }, { ...axis, size: 62, values: (_plot, values) => values.map(number) }],
-      series: [{}, { stroke: style.getPropertyValue("--link"), fill: style.getPropertyValue("--link") + "1a", width: 2, points: { show: false } }],
+      series: [{}, line, limit].slice(0, lines.length),
       hooks: { setCursor: [({ cursor }) => { curve.shown.textContent = cursor.idx == null ? "" : number(curve.y[cursor.idx]); }] },
-    }, [curve.x, curve.y], curve.box);
+    }, lines, curve.box);
   };
   const add = (curve, x, value) => {
     if (curve.x.at(-1) === x) { curve.y[curve.y.length - 1] = value; return; }
@@ -70,50 +115,10 @@
     curve.y.push(value);
     if (curve.x.length > MAX_POINTS) { curve.x.shift(); curve.y.shift(); }
   };
-  const draw = () => {
-    const job = document.getElementById("job"), section = document.getElementById("curves");
-    if (!section || !job || !window.uPlot) return;
-    const isOther = drawnUid !== "" && drawnUid !== job.dataset.uid; // another job of this name
-    if (isOther) past = { times: [], series: {} };
-    if (isOther || section !== place) { forget(); place = section; }
-    if (drawnUid === "") remember(section.dataset.past);
-    drawnUid = job.dataset.uid;
-    const told = values(), { round: text, ended } = document.getElementById("metrics").dataset, round = Number(text);
-    const byRound = round > 0 || Boolean(past.is_by_round), x = round || Date.now() / 1000;
-    for (const key of [...new Set([...Object.keys(told), ...Object.keys(past.series)])].sort().slice(0, MAX_CURVES)) {
-      let curve = curves.get(key) || begin(key);
-      if (x < (curve.x.at(-1) ?? x) - (round ? 0 : 60)) { // the clock was set back, or the job begins again
-        past = { times: [], series: {} };
-        forget();
-        curve = begin(key);
-      }
-      const isNumber = !isStale && Math.abs(told[key]) < LARGEST; // while stale, nobody knows them
-      const isOver = ended !== undefined && (told[key] == null || told[key] === curve.y.at(-1)); // the last point is there
-      if (!isOver && byRound === round > 0 && x >= (curve.x.at(-1) ?? 0)) add(curve, x, isNumber ? told[key] : null);
-      curve.box.dataset.newest = number(curve.y.at(-1));
-      if (!curve.plot && curve.x.length > 1) curve.plot = plotOf(curve, byRound);
-      else if (curve.plot) curve.plot.setData([curve.x, curve.y]);
-      curve.box.hidden = !curve.plot;
-      curve.box.dataset.points = curve.x.length;
-    }
-  };
-  const remember = async (address) => {
-    let note = "The GlobalManager does not tell what was before this page was opened.";
-    try {
-      const answer = await fetch(address);
-      if (answer.ok && !answer.redirected) {
-        const told = await answer.json();
-        const shift = told.is_by_round ? 0 : Date.now() / 1000 - told.now;
-        past = { ...told, times: told.times.map((each) => each + shift) };
-        note = told.note;
-      }
-    } catch { /* the note says so */ }
-    tell("past", note);
-    forget();
-    draw();
-  };
+  const drawings = [new Curves("metrics"), new Curves("guard")];
+  const draw = () => { for (const each of drawings) each.draw(); };
   addEventListener("resize", () => {
-    for (const { plot, box } of curves.values()) if (plot) plot.setSize({ width: Math.max(120, box.clientWidth - 28), height: 140 });
+    for (const { byKey } of drawings) for (const { plot, box } of byKey.values()) if (plot) plot.setSize({ width: Math.max(120, box.clientWidth - 28), height: 140 });
   });
 
   // ---- the log of a pod ----
@@ -217,14 +222,14 @@
     after.hidden = actions.hidden = !job || isOther;
     tell("other", isOther ? "This is another job of the same name: load this page again for its events and actions." : "");
     if (!job) return;
-    for (const form of actions.querySelectorAll("form[data-when]")) form.hidden = form.dataset.when !== job.dataset.suspended;
+    for (const form of actions.querySelectorAll("form[data-action]")) form.hidden = !(job.dataset.offers ?? "").split(" ").includes(form.dataset.action);
     const replicas = actions.querySelector("[name=replicas]");
     if (replicas && replicas.value === replicas.defaultValue) replicas.value = replicas.defaultValue = job.dataset.replicas;
   };
 
   if (window.Idiomorph) { // an update does not close what the reader has opened, and leaves curves alone
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => name !== "open" || node.localName !== "details";
-    Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => node.id !== "curves" && node.id !== "past";
+    Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !/-(curves|past)$/.test(node.id);
   }
   // Filters act at once, and the address holds them.
   document.addEventListener("htmx:afterRequest", ({ detail }) => {

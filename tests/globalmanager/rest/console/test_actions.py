@@ -105,8 +105,8 @@ def test_a_training_job_is_resumed_whichever_way_it_was_suspended(
         {"spec": {"suspend": True}},
         {"metadata": {"annotations": {ANNOTATION: "true"}}},
     ):
-        assert choices_of(trainingjob.KIND.definition, suspended).is_suspended is True
-    assert choices_of(trainingjob.KIND.definition, {"spec": {}}).is_suspended is False
+        assert choices_of(trainingjob.KIND.definition, suspended).forms["resume"]
+    assert choices_of(trainingjob.KIND.definition, {"spec": {}}).forms["suspend"]
 
 
 async def test_a_job_is_deleted_when_its_name_is_typed(

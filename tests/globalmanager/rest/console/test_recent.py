@@ -25,7 +25,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def curves(cluster: JobCache, clock: Clock) -> Recent:
-    return Recent(cluster, tuple(map(str, TYPES)), clock=clock)
+    return Recent(cluster, TYPES, clock=clock)
 
 
 def job(name: str, namespace: str = "a", phase: str = "Running", /, **numbers: float) -> Object:

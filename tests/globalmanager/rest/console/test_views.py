@@ -280,7 +280,7 @@ def test_the_curves_of_a_federation_are_there_while_it_has_no_metrics() -> None:
         rendered(board_with({**object_of("digits"), "status": status}), views.job, JOB)
         for status in ({"history": history}, {})
     ]
-    assert ['id="curves"' in text for text in texts] == [True, False]
+    assert ['id="metrics-curves"' in text for text in texts] == [True, False]
 
 
 def test_the_map_of_many_nodes_is_bounded_and_counts_them_all() -> None:
