@@ -127,8 +127,9 @@ class Run:
         if worker is None:
             return
         self.world.note(f"{worker[2]} at {worker[0].name} starts again and again")
-        # The last wait is longer: a report may wait for the pause between two writes of a job.
-        for wait_s in (*[0.1] * MAX_WORKER_PROCESSES, SPEAKS_WITHIN_S, 1.0, 10.0):
+        # The last wait is longer: a report may wait for the pause between two writes of a job, and
+        # the plan of a fleet, which sums its slices, for as long again, and for its own pace.
+        for wait_s in (*[0.1] * MAX_WORKER_PROCESSES, SPEAKS_WITHIN_S, 1.0, 30.0):
             self.rules.restart_and_report(worker)
             self.run_for(wait_s)
 
