@@ -39,7 +39,6 @@ _SHARE_OF_FAILURES: Final = 10
 """A version has failed when it fails on more than one in ten of the nodes that should serve."""
 SLOW_S: Final = 600.0
 """A node that has not got the version after this time holds its wave no more."""
-_MAX_TIMES_OF_MEDIAN: Final = 10
 _MAX_LABELS: Final = 20  # as many as spec.rollout.waves
 _MAX_TIMES: Final = 2
 _MAX_MORE: Final = 10
@@ -416,17 +415,11 @@ class _UnderWay:
     @cached_property
     def _samples(self) -> tuple[float, float]:
         """Samples, and hits among them, of the processes that answer with the version, since each
-        of them has loaded it. A process that starts again begins at zero, with all its counts. One
-        of them counts for ten at most: a node may say anything.
+        of them has loaded it. A process that starts again begins at zero, with all its counts.
         """
-        counts = [(one.samples, one.hits) for one in (*self._serving, *self._ended) if one.samples]
         guard = self._rollout.guard
-        if guard is None or not counts:
-            return 0.0, 0.0
-        median = sorted(samples for samples, _ in counts)[(len(counts) - 1) // 2]
-        most = max(_MAX_TIMES_OF_MEDIAN * median, guard.min_samples)
-        hits = sum(hits * min(1.0, most / samples) for samples, hits in counts)
-        return sum(min(samples, most) for samples, _ in counts), hits
+        members = (*self._serving, *self._ended)
+        return guard.share_of((one.samples, one.hits) for one in members) if guard else (0.0, 0.0)
 
 
 def _size(wave: str, nodes: int) -> int:
