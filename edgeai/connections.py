@@ -49,7 +49,8 @@ class Connections(Generic[Connection]):
     def add(self, connection: Connection, address: str) -> Connection | None:
         """Add a connection, and remove another connection if there are too many.
 
-        Returns: the removed one, to be ended; `connection` itself; None: there was room
+        Returns: the removed one, to be ended; `connection` itself if no other may end; None:
+            there was room
         """
         address = network_of(address)
         victim = self._victim(address) if len(self._clients) >= self._limit else None

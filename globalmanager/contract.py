@@ -271,7 +271,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     executions: Mapping[str, Execution] = {}
     """Key -> a command that must run, or has run, in a pod of the job. After the stages and the
     status the engine starts the executions that it does not know yet, and plans the job again when
-    one has ended, and forgets those that a plan no longer names. Another Execution is a new one."""
+    one has ended. It cancels and forgets those that a plan no longer names. The same key with
+    another Execution is a new one."""
     requeue_after_s: float | None = None
     """Seconds after which the engine plans the job again although nothing changed, for example
     because a grace period ends. None: only a change causes a new plan."""
@@ -309,7 +310,8 @@ class Assignment(msgspec.Struct, frozen=True):
     former: frozenset[WorkerName] = frozenset()
     """Those of them that belong to another node now, and still run here."""
     targets: frozenset[ServicePort] = frozenset()
-    """What these workers may reach through the relay, about which the GlobalManager decides."""
+    """What these workers may reach through the relay. The GlobalManager decides, so the node does
+    not get this field."""
     inputs: Mapping[ObjectRef, ModelVersion | None] = {}
     """The job resources whose content these workers read, and which content; None: what the
     resource names now. The node gets them as tasks: `Observed.readers` tells their kind."""

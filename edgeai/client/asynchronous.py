@@ -117,7 +117,8 @@ class AsyncClient:
         By server-side apply: fields of others stay, and a field goes that was applied before.
 
         Args: is_forced: take over fields that another client has set to other values
-        Raises: Conflict, which names these fields; InvalidObject for a field of no kind
+        Raises: Conflict, which names these fields; InvalidObject for a field that the kind does
+            not have
         """
         document = await self.apply_document(object_.object, is_forced=is_forced)
         return type(object_)(document)

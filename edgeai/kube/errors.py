@@ -132,23 +132,18 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
-class Cause(msgspec.Struct, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
 class Details(msgspec.Struct, frozen=True):
     """Which object a meta/v1 Status is about. `kind` has the plural, as in "configmaps"."""
 
     name: str = ""
     kind: str = ""
-    causes: tuple[Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A meta/v1 Status: "Success", or what describes a failure."""
+    """The fields of a meta/v1 Status that describe a failure. What is not here may be of any type:
+    a gateway answers JSON of its own.
+    """
 
-    status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""
@@ -204,7 +199,7 @@ def from_status(
     missing_right: str = OF_A_PROCESS.missing_right,
 ) -> ApiError:
     """The error for a Status. The Status comes from an answer or from a watch's ERROR event."""
-    # A quota or an admission plugin also forbids requests, but not RBAC.
+    # A quota or an admission plugin forbids requests, too; only RBAC says this.
     lacks_right = status.code == HTTPStatus.FORBIDDEN and _RIGHT_MISSING in status.message
     return _class_of(status)(
         verb,

@@ -13,8 +13,6 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from edgeai.kube import errors
-
 PROTOCOL: Final = "v4.channel.k8s.io"
 MAX_OUTPUT_BYTES: Final = 4096
 """The end of the output that `talk` keeps."""
@@ -39,6 +37,22 @@ class End(msgspec.Struct, frozen=True):
     exit_code: int
     output: str
     """The last `MAX_OUTPUT_BYTES` of standard output and standard error together."""
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: list[_Cause] = []
+
+
+class _Status(msgspec.Struct, frozen=True):
+    status: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
 
 
 def query(container: str, command: Sequence[str], *, has_stdin: bool) -> list[tuple[str, str]]:
@@ -89,12 +103,12 @@ async def _read(socket: aiohttp.ClientWebSocketResponse, output: bytearray) -> b
 def exit_code_of(data: bytes) -> int:
     """The exit code in the Status of channel 3. Raises: NotStarted; ConnectionError"""
     try:
-        status = msgspec.json.decode(data[:_MAX_STATUS_BYTES], type=errors.Status)
+        status = msgspec.json.decode(data[:_MAX_STATUS_BYTES], type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise NotStarted("the Status at the end cannot be read") from None
     if status.status == "Success":
         return 0
-    for cause in (status.details and status.details.causes) or ():
+    for cause in status.details.causes if status.details else ():
         if cause.reason == "ExitCode" and _EXIT_CODE.fullmatch(cause.message):
             return int(cause.message)
     message = status.message or "the command ended without an exit code"

@@ -57,7 +57,9 @@ class HardExampleFile:
             raise wrong("HARD_EXAMPLES_PATH", f"{problem}; {remedy}") from error
 
     def append(self, samples: Array, answers: Sequence[Any] | Array) -> None:
-        """Append a line for each sample. A full or broken disk loses them, and raises nothing."""
+        """Append a line for each sample. A full or broken disk loses them, and raises nothing:
+        the answers matter more.
+        """
         try:
             self._write(b"".join(map(_line, samples, answers)))
             self._is_failing = False

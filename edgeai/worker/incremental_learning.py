@@ -38,7 +38,7 @@ FIRST_REPORT_S: Final = 300.0
 """Seconds in which the result must be reported. The LocalController may be starting."""
 LAST_REPORT_S: Final = 2.0
 _metrics: Final = partial(finite_numbers, most=12, max_chars=40)
-"""A status keeps 32 numbers of a worker."""
+"""Those of two models, beside the counts: a status keeps 32 numbers of a worker."""
 
 
 class NotReported(EdgeAIError):
@@ -142,7 +142,7 @@ class IncrementalLearning:
             raise wrong("MODEL_URL", "is no directory: give the job an outputDir on the node")
         if environment.base_model_url and Path(environment.base_model_url).exists():
             self._estimator.load(environment.base_model_url)
-        metrics = _metrics(self._estimator.train(train_data, **options))
+        metrics = _metrics(self._estimator.train(train_data, **options) or {})
         target = Path(environment.model_url) / self._model_name
         target.parent.mkdir(parents=True, exist_ok=True)
         self._estimator.save(str(target))

@@ -80,15 +80,17 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-def finite_numbers(metrics: Any, most: int, max_chars: int) -> dict[str, float]:
-    """The first `most` of the metrics of an estimator that are finite numbers; empty for no map.
+def finite_numbers(metrics: Mapping[str, Any], most: int, max_chars: int) -> dict[str, float]:
+    """The first `most` of the metrics of an estimator that are finite numbers.
 
     Args: max_chars: of a name, which is cut
     """
     numbers: dict[str, float] = {}
-    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+    for name, value in metrics.items():
+        if len(numbers) == most:
+            break
         with contextlib.suppress(TypeError, ValueError):
-            if math.isfinite(number := float(value)) and len(numbers) < most:
+            if math.isfinite(number := float(value)):
                 numbers[str(name)[:max_chars]] = number
     return numbers
 

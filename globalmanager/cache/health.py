@@ -92,7 +92,7 @@ def unserved_groups(jobs: Iterable[Informer]) -> dict[str, str]:
         by_group.setdefault(informer.type.group, []).append(informer)
     reasons = {
         group: _reason(group, informers)
-        for group, informers in by_group.items()
+        for group, informers in sorted(by_group.items())
         if all(informer.absent or informer.forbidden for informer in informers)
     }
     return {} if reasons.keys() == by_group.keys() else reasons

@@ -75,7 +75,9 @@ def _part(object_: Object, fields: Iterable[str]) -> Object:
 
 
 def _storage_annotations(secret: Object) -> Object:
-    """The name and what plans read. `kubectl apply` writes keys into another annotation."""
+    """The name and what plans read. `kubectl apply` writes keys into another annotation, so nothing
+    else may stay.
+    """
     value = secret["metadata"].get("annotations")
     annotations = value if isinstance(value, dict) else {}
     texts = {name: annotations[name] for name in STORAGE_ANNOTATIONS if name in annotations}

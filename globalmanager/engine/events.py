@@ -6,6 +6,7 @@ way. An Event that the API refuses is dropped, so no other part may depend on an
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from typing import Final
 
 import msgspec
@@ -18,7 +19,6 @@ from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import AlreadyExists, NotFound
-from edgeai.newest import NewestKeys
 from edgeai.text import printable
 from edgeai.times import rfc3339
 from globalmanager.contract import Event
@@ -29,11 +29,40 @@ log = logs.get_logger(__name__)
 
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 COMPONENT: Final = "edgeai-globalmanager"
-MAX_COUNTS: Final = 1024
-"""Largest number of Events whose counts are in memory, the newest ones: those of two minutes at the
-full rate. The same words come again soon, after the backoff of a job, or seldom. Then one more
-request reads the count."""
+COUNTED_S: Final = 120.0
+"""How long a count stays in memory. Another replica may raise it meanwhile. The same words come
+again soon, after the backoff of a job, or seldom. Then one more request reads the count."""
+MAX_COUNTS: Final = 4096  # largest number of Events whose counts are in memory
 _MAX_MESSAGE_CHARS: Final = 1024  # the API server refuses longer messages
+
+
+class SentCounts:
+    """The counts that the Events in the API have, as far as this process has sent them lately.
+
+    Jobs that come and go have Events of their own, so the counts must not stay.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Event -> count, and when the Event was sent; the newest last
+        self._counts: OrderedDict[ObjectRef, tuple[int, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def get(self, ref: ObjectRef) -> int | None:
+        count = self._counts.get(ref)
+        return None if count is None else count[0]
+
+    def put(self, ref: ObjectRef, count: int) -> None:
+        now = self._clock.elapsed()
+        self._counts[ref] = count, now
+        self._counts.move_to_end(ref)
+        while len(self._counts) > MAX_COUNTS or self._oldest_at() < now - COUNTED_S:
+            self._counts.popitem(last=False)
+
+    def _oldest_at(self) -> float:
+        return next(iter(self._counts.values()))[1]
 
 
 class Recorder:
@@ -60,7 +89,7 @@ class Recorder:
         # plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending = PendingEvents()
-        self._counts = NewestKeys[ObjectRef, int](MAX_COUNTS)  # that the Events in the API have
+        self._counts = SentCounts(clock)
         self._wake = asyncio.Event()
 
     def record(self, about: Object, event: Event) -> None:
@@ -84,7 +113,7 @@ class Recorder:
     async def _send(self, pending: PendingEvent) -> None:
         ref = pending.ref
         try:
-            self._counts[ref] = await self._write(ref, pending)
+            self._counts.put(ref, await self._write(ref, pending))
         except Unavailable:
             self._dropped.inc(self._pending.put_back(pending))
             await asyncio.sleep(self._retry_s)

@@ -162,9 +162,11 @@ class AccessLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Rate = Rate(20.0, 100)
     """Questions about tokens, of all callers together."""
     tokens_of_address: Rate = Rate(5.0, 30)
-    """Questions about tokens from one IP address (IPv6: one /64), a part of the whole rate."""
+    """Questions about tokens from one IP address (IPv6: one /64), a part of the whole rate,
+    so that one stranger cannot use it up."""
     rights: Rate = Rate(60.0, 400)
-    """Questions about rights, of all callers together. A page asks about each type of job."""
+    """Questions about rights, of all callers together. A page asks about each type of job,
+    and who asks is known."""
     rights_of_caller: Rate = Rate(15.0, 90)
     """Questions about the rights of one user, so that nobody can use up the whole rate."""
     answer_s: float = 5.0

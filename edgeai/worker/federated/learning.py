@@ -120,7 +120,7 @@ class FederatedLearning:
             self._client.skip_round(state.round, Commit("", 0, metrics))
             return
         result = self._estimator.train(train_data=train_data, valid_data=valid_data, **options)
-        metrics |= finite_numbers(result, MAX_METRICS, MAX_NAME_CHARS)
+        metrics |= _numbers(result)
         weights = layouts.FlatWeights(self._estimator.get_weights(), layout)
         self._client.send(state.round, weights, commit=Commit("", samples, metrics))
         self._report(metrics)
@@ -149,8 +149,7 @@ class FederatedLearning:
         return metrics
 
     def _evaluate(self, valid_data: Any) -> dict[str, float]:
-        metrics = None if valid_data is None else self._estimator.evaluate(valid_data)
-        return finite_numbers(metrics, MAX_METRICS, MAX_NAME_CHARS)
+        return {} if valid_data is None else _numbers(self._estimator.evaluate(valid_data))
 
     def _report(self, metrics: Mapping[str, float] | None = None, **numbers: int) -> None:
         """Report currentRound, rounds, sampleCount, bytes and metrics.*"""
@@ -179,3 +178,9 @@ class FederatedLearning:
             self._client.close(will_return=self._is_over and status == "failed")
             if self._reporter is not None:
                 self._reporter.close(LAST_REPORT_S, status=status)
+
+
+def _numbers(result: Any) -> dict[str, float]:
+    """Metrics, if the estimator returns some."""
+    metrics = result if isinstance(result, Mapping) else {}
+    return finite_numbers(metrics, MAX_METRICS, MAX_NAME_CHARS)

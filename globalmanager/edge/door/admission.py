@@ -145,8 +145,8 @@ def retry_after(mean_s: float, uniform: Callable[[float, float], float] = random
 class Turnstile:
     """Lets a few handshakes begin in each pass of the event loop.
 
-    After a restart thousands of nodes come back at one instant. So an open session waits for a few
-    handshakes and not for all of them.
+    After a restart thousands of nodes come back at one instant. Sessions are served between two
+    passes, so an open session waits for a few handshakes and not for all of them.
 
     Args: per_pass: handshakes that begin in one pass of the event loop
     """

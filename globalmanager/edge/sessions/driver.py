@@ -65,6 +65,13 @@ class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Frames that are read at once after a pause. A Hello of the largest size costs 256."""
 
 
+def frame_rate(timing: DriverTiming) -> TokenBucket:
+    """The rate of the frames of one node."""
+    return TokenBucket(
+        qps=timing.frames_per_s, burst=timing.frames_burst, max_wait_s=math.inf, part="session"
+    )
+
+
 class SessionOwner(Protocol):
     def on_hello(self, session: "SessionDriver") -> None:
         """The Hello of the session has arrived: call its `welcome` or `close`."""

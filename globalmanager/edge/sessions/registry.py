@@ -16,13 +16,14 @@ import msgspec
 from common import wire
 from common.clock import SYSTEM_CLOCK, Clock, loop_time
 from common.logs import bind, get_logger
-from common.ratelimit import TokenBuckets
+from common.ratelimit import TokenBucket
 from edgeai.ids import NodeName, TaskKey
+from edgeai.newest import NewestKeys
 from globalmanager.edge.metrics import EdgeMetrics
 from globalmanager.edge.sessions.cloud_session import Desired
 from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.desired_sets import DesiredSets
-from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver
+from globalmanager.edge.sessions.driver import DriverTiming, SessionDriver, frame_rate
 from globalmanager.edge.sessions.inbox import Inbox
 from globalmanager.ha.claims import Claim, day_of, fingerprint
 from globalmanager.ha.contacts import Contacts, ContactSubscriber
@@ -131,13 +132,7 @@ class Sessions(ContactSubscriber):
         self._replacements = Replacements()
         self._duplicates = DuplicateNodes()
         # of each node; a bucket outlives its session, so a new session brings no new burst
-        self._frame_rates = TokenBuckets(
-            qps=timing.frames_per_s,
-            burst=timing.frames_burst,
-            max_wait_s=math.inf,
-            part="session",
-            size=REMEMBERED_RATES,
-        )
+        self._frame_rates = NewestKeys[NodeName, TokenBucket](REMEMBERED_RATES)
         self._last_id = 0
         metrics.assignment_oldest_s.set_function(self._assignment_oldest_s)
         desired.subscribe(self._on_desired)
@@ -171,6 +166,8 @@ class Sessions(ContactSubscriber):
     async def serve(self, node: NodeName, websocket: SessionConnection) -> None:
         """Serve one authenticated connection of `node` until the connection ends."""
         self._last_id += 1
+        rate = self._frame_rates.get(node) or frame_rate(self._timing)
+        self._frame_rates[node] = rate
         session = SessionDriver(
             node=node,
             session_id=f"{node}-{self._last_id}",
@@ -179,7 +176,7 @@ class Sessions(ContactSubscriber):
             certificate_end=day_of(websocket.certificate_expires_at),
             owner=self,
             timing=self._timing,
-            frames=self._frame_rates.bucket(node, loop_time()),
+            frames=rate,
             metrics=self._metrics,
             traces=self._traces,
         )

@@ -1,6 +1,7 @@
 """Secrets with which workers prove their identity to the LocalController of their node.
 
-derived from the root key and not stored. The pod gets it, the LocalController only its hash.
+They are derived from the root key and not stored. A pod gets its secret, the LocalController only
+the hash.
 """
 
 import hashlib

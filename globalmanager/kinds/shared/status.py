@@ -71,7 +71,8 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
         "type": finding.type,
         "status": str(finding.truth),
         "reason": finding.reason,
-        # A container writes a part of some messages, and whoever reads the job has a terminal.
+        # A container writes a part of some messages, and its control characters would reach the
+        # terminal of whoever reads the job.
         "message": printable(finding.message)[:MAX_MESSAGE_CHARS],
         "lastTransitionTime": since if unmoved else times.rfc3339(now),
         "observedGeneration": observed.generation,

@@ -72,6 +72,12 @@ def test_the_answer_of_a_proxy_becomes_the_error_of_its_code() -> None:
     assert "html" not in str(error)
 
 
+def test_the_words_of_a_gateway_that_answers_json_are_kept() -> None:
+    body = b'{"status": 503, "message": "upstream connect error", "details": {"causes": [null]}}'
+    error = errors.from_answer("get", "pods ns/a", 503, body)
+    assert "upstream connect error" in str(error)
+
+
 @pytest.mark.parametrize(
     ("code", "header", "expected_s"),
     [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from edgeai.worker.cloud_client import CloudAnswer
 from edgeai.worker.hard_example_mining import Decision
 from edgeai.worker.joint_inference import EASY, merge
-from edgeai.worker.results import Counts, InferenceResult, Reason, count
+from edgeai.worker.results import Counts, InferenceResult, Reason, count, finite_numbers
 
 FALLBACKS = sorted(set(Reason) - {Reason.EASY, Reason.HARD})
 
@@ -51,3 +51,20 @@ def test_counting_in_parts_is_counting_the_whole(
 def test_contradictory_counts_cannot_be_made(counts: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="contradictory"):
         Counts(**counts)
+
+
+class Diverged:
+    """A value that cannot be a number, as a tensor of several elements."""
+
+    def __float__(self) -> float:
+        raise RuntimeError
+
+
+def test_of_many_metrics_the_first_numbers_are_told() -> None:
+    metrics = {"loss": float("nan"), "name": "digits", "a": 1, "b": "2.5", "c": Diverged()}
+    assert finite_numbers(metrics, most=2, max_chars=40) == {"a": 1.0, "b": 2.5}
+
+
+def test_an_evaluation_without_metrics_fails() -> None:
+    with pytest.raises(AttributeError):
+        finite_numbers(None, most=2, max_chars=40)  # type: ignore[arg-type]

@@ -12,14 +12,18 @@ from edgeai.api.resources import Object
 from edgeai.kube.client import KubeClient
 from globalmanager.contract import Event, Severity
 from globalmanager.engine.events import (
+    COUNTED_S,
     EVENTS,
+    MAX_COUNTS,
     Recorder,
+    SentCounts,
     event_ref,
 )
 from globalmanager.engine.metrics import EngineMetrics
 from tests.globalmanager.cluster import LocalApi
 from tests.globalmanager.objects import make
 from tests.globalmanager.scripted_api import ScriptedApi
+from tests.support.clock import Clock
 from tests.support.waiting import async_eventually
 
 ABOUT = make("a", namespace="default")
@@ -166,3 +170,29 @@ def test_the_name_of_an_event_is_a_valid_one(length: int) -> None:
     ref = event_ref(make("n" * length), READY)
     assert len(ref.name) <= 253
     assert ref == event_ref(make("n" * length), READY)
+
+
+def test_the_counts_of_past_events_are_forgotten() -> None:
+    """Jobs that come and go have Events of their own, ten in a second here."""
+    clock = Clock()
+    counts = SentCounts(clock)
+    events = [event_ref(ABOUT, msgspec.structs.replace(READY, message=str(n))) for n in range(5000)]
+    for number, event in enumerate(events):
+        clock.now_s = number / 10
+        counts.put(event, 1)
+    assert len(counts) == 10 * COUNTED_S + 1
+    clock.now_s = 600.0
+    for event in events:
+        counts.put(event, 1)
+    assert len(counts) == MAX_COUNTS
+
+
+def test_the_count_of_an_event_that_comes_again_stays() -> None:
+    clock = Clock()
+    counts = SentCounts(clock)
+    again = event_ref(ABOUT, BROKEN)
+    for number in range(100):
+        clock.now_s = number * 0.9 * COUNTED_S
+        assert counts.get(again) == (number or None)
+        counts.put(again, number + 1)
+        counts.put(event_ref(ABOUT, READY), 1)

@@ -108,6 +108,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @invariant()
     def as_many_are_ready_as_in_the_model(self) -> None:
         assert len(self.queue) == sum(len(group) for group in self.ready)
+        failures = {key: backoff.failures for key, backoff in self.queue._backoffs.items()}
+        assert failures == self.failed
 
     def teardown(self) -> None:
         self.queue.close()

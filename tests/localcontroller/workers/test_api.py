@@ -688,7 +688,7 @@ async def test_slow_bodies_of_many_jobs_of_one_tenant_leave_room_for_the_other_t
         assert (await node.status(message()))[0] == 200
         for writer in greedy_bodies:
             writer.close()
-        await async_eventually("room for the tenant again", lambda: not node.api._shares.used)
+        await async_eventually("room for the tenant again", lambda: not node.api._shares._used)
         assert (await node.status(message(), worker="w", secret=secrets[3]))[0] == 200
 
 

@@ -226,6 +226,8 @@ async def test_a_new_session_brings_no_new_burst_of_frames(tmp_path: Path) -> No
         world.assign(0, B)
         for _ in range(2):
             async with world.socket(A) as websocket:
+                async with world.socket(B):
+                    pass  # a node that comes takes no rate from one that has sent nothing yet
                 await websocket.send(HELLO)
                 for _ in range(burst):
                     await websocket.send(BEAT)
