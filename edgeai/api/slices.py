@@ -85,5 +85,5 @@ def _encoded(value: Any) -> str:
 def _decoded(text: Any) -> Mapping[str, Any]:
     try:
         return mapping(msgspec.json.decode(text))
-    except (TypeError, ValueError):  # somebody else wrote it
+    except (TypeError, ValueError, RecursionError):  # somebody else wrote it
         return {}

@@ -15,12 +15,15 @@ from typing import Final
 
 import msgspec
 
+from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from edgeai.api.resources import Object, ResourceType
 from edgeai.faults.summary import CURVES, numbers_of, phase_of
 from globalmanager.cache.store import uid_of
 from globalmanager.rest.console.board import SLICE_S, JobCache
 from globalmanager.rest.console.rollouts import FleetRollout, GuardView
+
+log = logs.get_logger(__name__)
 
 SAMPLE_S: Final = 5.0
 JOBS: Final = 500
@@ -92,7 +95,11 @@ class Recent:
         self._full.clear()
         for type_ in self._types:
             for job in self._cache.list(str(type_)):
-                uids |= self._note(type_, job, now)
+                uids.add(uid_of(job))
+                try:
+                    uids |= self._note(type_, job, now)
+                except Exception:  # it harms no other job, and not the process
+                    log.exception("metrics cannot be read", job=uid_of(job))
                 if time.perf_counter() - began_s > SLICE_S:
                     await asyncio.sleep(0)
                     began_s = time.perf_counter()
@@ -129,8 +136,11 @@ class Recent:
             is_new = numbers and not is_over and uid not in self._traces
             if is_new and self._has_room(namespace):
                 self._traces[uid] = _Trace(namespace)
-            if numbers and uid in self._traces:
-                self._traces[uid].add(now, numbers, has_ended=is_over)
+            trace = self._traces.get(uid)
+            if trace and numbers:
+                trace.add(now, numbers, has_ended=is_over)
+            elif trace:
+                trace.has_ended |= is_over
         return {uid for uid, *_ in entries}
 
     def _guard(self, type_: ResourceType, job: Object) -> GuardView | None:

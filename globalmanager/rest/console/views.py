@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -348,11 +349,14 @@ def _cut(value: Any, budget: int) -> tuple[Any, int]:
 
 
 def _sites(rows: Iterable[tuple[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The sites with their nodes, for a map. Args: rows: (site, row); most: cells of all sites"""
+    """The sites with their nodes, for a map. Of too many sites, those of the first rows.
+
+    Args: rows: (site, row); most: cells of all sites
+    """
     sites: dict[str, list[Any]] = {}
     for site, row in rows:
         sites.setdefault(site, []).append(row)
-    selection = sorted(sites.items())[:MAX_SITES]
+    selection = sorted(islice(sites.items(), MAX_SITES))
     cells = most // max(1, len(selection))
     return [
         {"name": name, "count": len(all_), "rows": all_[:cells], "more": max(0, len(all_) - cells)}

@@ -95,7 +95,7 @@ def reports_of(observed: Observed) -> Reports:
                 continue
             try:
                 report = _DECODER.decode(text)
-            except (TypeError, ValueError):  # somebody else wrote it
+            except (TypeError, ValueError, RecursionError):  # somebody else wrote it
                 continue
             reports[report.node] = report
     return reports

@@ -10,8 +10,9 @@ from edgeai.api.rollouts import Guard, Phase, Rollout
 from edgeai.ids import NodeName
 from edgeai.times import parse
 from globalmanager.kinds.edge.jointinferenceservice.rollout import Member, decide, place_of
+from globalmanager.rest.console.board import ZONE_LABEL
 from globalmanager.rest.console.recent import SAMPLE_S
-from globalmanager.rest.console.views import MAX_ROLLOUT_CELLS
+from globalmanager.rest.console.views import MAX_ROLLOUT_CELLS, MAX_SITES
 from tests.globalmanager.rest.cluster import RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.rest.fleets import NEW, PAGE, FleetSide, state_of
@@ -118,8 +119,30 @@ async def test_a_status_that_somebody_else_wrote_breaks_no_page(
 async def test_reports_that_somebody_else_wrote_are_left_out(world: RestSide) -> None:
     FleetSide(world, count=2).show(Phase.PROGRESSING)
     for part in world.cluster.slices.values():
-        part["data"] = {"summary": "{}", "a": "{", "b": "[1]", "c": '{"node": 3}'}
+        deep = '{"x":' + "[" * 5000 + "]" * 5000 + "}"
+        part["data"] = {"summary": deep, "a": "{", "b": "[1]", "c": '{"node": 3}', "d": deep}
     assert counts(await text_of(world)) == ["2 without a report"]
+    await world.recent.sample()
+
+
+async def test_a_job_that_cannot_be_read_takes_no_curve_from_others(world: RestSide) -> None:
+    FleetSide(world, count=2).show(Phase.PROGRESSING)
+    [service] = world.cluster.objects
+    broken = {**service, "metadata": {"uid": "broken", "namespace": "default"}}
+    world.cluster.objects = [broken, service]
+    await world.recent.sample()
+    world.cluster.objects = [service]
+    assert (await world.get(f"{PAGE}/guard"))[1]["series"] != {}
+
+
+async def test_of_too_many_sites_those_with_the_worst_nodes_are_drawn(world: RestSide) -> None:
+    fleet = FleetSide(world, count=MAX_SITES + 50)
+    in_contact = [node for node in fleet.nodes if node not in fleet.away]
+    broken = min(in_contact, key=lambda node: place_of(node, NEW))
+    for node, labels in world.cluster.node_labels.items():
+        labels[ZONE_LABEL] = "zz" if node == broken else node
+    fleet.show(Phase.PROGRESSING, wave=4, broken=1)
+    assert (await text_of(world)).count('<a class="cell bad"') == 1
 
 
 async def test_the_curve_of_the_guard_ends_with_its_version(world: RestSide) -> None:
