@@ -62,7 +62,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         findings = (status.accepted(), refs.resolved(obstacles))
         return _concluded(observed, state, findings, now)
     is_suspended = suspension.is_suspended(observed)
-    step = Step(state) if is_suspended else Rounds(observed, spec, state, now).next_step()
+    job = Rounds(observed, spec, state, now)
+    step = Step(job.with_success()) if is_suspended else job.next_step()
     forbidden = tuple(types.forbidden(observed, workers.urls(spec, step.state)))
     findings = (status.accepted(), refs.resolved(forbidden))
     if step.state != state:

@@ -19,6 +19,7 @@ from edgeai.api.incrementallearningjob import (
     Round,
     Stage,
 )
+from edgeai.api.objects import is_being_deleted
 from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import Object
 from edgeai.api.status import mapping, parse_time
@@ -77,6 +78,18 @@ class Rounds(NamedTuple):
             adapted = self._adapted()
             return Step(adapted) if adapted != self.state else self._watch()
         return self._go_on(self.state.current)
+
+    def with_success(self) -> State:
+        """The state that notes the success of the pod of the attempt, also while suspended: the pod
+        may go before its report comes.
+        """
+        current = self.state.current
+        pod = None if current is None else workers.pod_of(self.observed, current)
+        if current is None or pod is None or current.succeeded or is_being_deleted(pod):
+            return self.state
+        if phase_of(pod) != "Succeeded":
+            return self.state
+        return replace(self.state, current=replace(current, succeeded=rfc3339(self.now)))
 
     # ---- between rounds -------------------------------------------------------------------------
 
@@ -211,16 +224,17 @@ class Rounds(NamedTuple):
     def _of_pod(self, current: Round) -> Step:
         """What follows from the pod of a worker that has told no result."""
         observed = self.observed
+        noted = self.with_success()
+        if noted != self.state:
+            return Step(noted)
         pod, name = workers.pod_of(observed, current), workers.pod_name(observed, current)
         phase = "" if pod is None else phase_of(pod)
-        if phase == "Succeeded" and not current.succeeded:
-            # Written before it acts, because the pod may go before its report comes.
-            succeeded = replace(current, succeeded=rfc3339(self.now))
-            return Step(replace(self.state, current=succeeded))
         left_s = 0.0
         if current.succeeded:
             left_s = self._left_s(current, NO_REPORT_S, current.succeeded)
             cause = f"pod {name} has succeeded and told of no model in {current.directory}"
+        elif pod is not None and is_being_deleted(pod):
+            return Step(self.state)  # how it ends says nothing: the attempt begins anew without it
         elif pod is not None and phase == "Failed":
             cause = f"pod {name} has failed{_last_words(pod)}"
         elif pod is not None and phase == "Pending":
