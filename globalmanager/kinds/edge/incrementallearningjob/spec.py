@@ -78,7 +78,8 @@ def _check_trigger(trigger: Trigger, path: str) -> None:
         raise InvalidSpec(f"{path}.condition.metric", problem, remedy)
     times = {"start": trigger.timer.start, "end": trigger.timer.end} if trigger.timer else {}
     for field, text in times.items():
-        if not _CLOCK.match(text) or (field, text) == ("start", "24:00"):
+        # From 24:00 on is from 00:00 on; but between 24:00 and 24:00 there is no minute.
+        if not _CLOCK.match(text) or set(times.values()) == {"24:00"}:
             problem = f"{shown(text)} is no time of day"
             raise InvalidSpec(f"{path}.timer.{field}", problem, 'write it like "02:00"')
 

@@ -66,6 +66,8 @@ def test_metrics_are_values_differences_and_items(metric: str, value: float | No
         ("23:00", "01:00", "12:00:00", 11 * 3600),
         ("00:00", "24:00", "12:00:00", 0),
         ("00:00", "23:59", "23:59:59", 0),
+        ("24:00", "06:00", "05:00:00", 0),
+        ("24:00", "06:00", "12:00:00", 12 * 3600),
     ],
 )
 def test_the_time_of_day_is_utc(start: str, end: str, clock: str, closed_s: float) -> None:
@@ -94,6 +96,12 @@ def test_a_round_waits_for_its_time_of_day() -> None:
     assert not pods(world.settle())
     assert world.contact("edge0").settle().plan().requeue_after_s == 55 * 60 + 55
     assert pods(world.settle(datetime(2026, 1, 2, 4, 0, tzinfo=UTC)))
+
+
+def test_a_time_of_day_can_begin_at_the_end_of_the_day() -> None:
+    world = incremental_job(trainSpec=trained(timer={"start": "24:00", "end": "06:00"})).settle()
+    assert world.condition("Accepted")["status"] == "True"
+    assert pods(world)
 
 
 def test_a_round_can_wait_for_hard_examples() -> None:
