@@ -215,7 +215,7 @@ class Round(msgspec.Struct, frozen=True, rename="camel"):
     """Where the present attempt of the training, or the one that ended well, saves its model."""
     attempt: Attempt = 0
     """Number of attempts of the stage before the present one."""
-    last_report: Number = 0
+    last_report: Number | msgspec.UnsetType = msgspec.UNSET
     """Of a deployment: number of the inference worker's last report before."""
     succeeded: str = ""
     """When the pod of the attempt was seen to have succeeded. Its report is waited for."""

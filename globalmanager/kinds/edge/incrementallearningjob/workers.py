@@ -339,10 +339,18 @@ def last_report(observed: Observed) -> int:
 
 
 def update_of(observed: Observed, current: Round) -> str:
-    """How Sedna's library says that it has loaded the model: completed or failed; "": not yet."""
+    """How the worker says that it has loaded the model: completed (Sedna's library) or failed;
+    "": not yet.
+    """
     entry = _inference_entry(observed)
-    is_new = entry.get("phase") == "deploy" and last_report(observed) > current.last_report
-    return str(entry.get("status")) if is_new else ""
+    fault = mapping(entry.get("details")).get("modelFault")  # of the SDK
+    if str(fault).startswith(f"version {current.number}:"):
+        return "failed"
+    # Without the number before, an end may be that of an earlier model.
+    before = current.last_report
+    if before is msgspec.UNSET or entry.get("phase") != "deploy":
+        return ""
+    return str(entry.get("status")) if last_report(observed) > before else ""
 
 
 def _inference_entry(observed: Observed) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from globalmanager.kinds.edge.incrementallearningjob.rounds import (
     NO_REPORT_S,
     STARTED_WITHIN_S,
 )
+from globalmanager.kinds.edge.incrementallearningjob.workers import UPDATED_S
 from tests.globalmanager.kinds.edge.incrementallearningjob.learning import (
     condition,
     directory,
@@ -47,6 +48,13 @@ def ranges(world: World, pod: str) -> Any:
 
 def deployed_env(world: World) -> dict[str, str]:
     return env(world.child("Deployment", "helmet-inference"))
+
+
+def hot_world() -> World:
+    """A job whose inference worker runs, and loads new models while it does."""
+    deploy = incremental_learning_spec()["deploySpec"]
+    model = {"name": "deployed", "hotUpdateEnabled": True}
+    return roll_out(incremental_job(deploySpec={**deploy, "model": model}).settle())
 
 
 def whole_round(world: World, new: float = 0.9) -> World:
@@ -442,9 +450,7 @@ def test_a_hot_worker_keeps_its_pod_and_reads_of_the_new_model() -> None:
 def test_a_hot_worker_of_sedna_says_whether_it_has_loaded_the_model(
     said: WorkerStatus, end: str
 ) -> None:
-    deploy = incremental_learning_spec()["deploySpec"]
-    model = {"name": "deployed", "hotUpdateEnabled": True}
-    world = roll_out(incremental_job(deploySpec={**deploy, "model": model}).settle())
+    world = hot_world()
     fields: dict[str, Any] = {"worker": "helmet-inference", "phase": "deploy"}
     world.receive(report(**fields, attempt=1, status="failed"))  # of an earlier model
     evaluate(train(world))
@@ -452,6 +458,28 @@ def test_a_hot_worker_of_sedna_says_whether_it_has_loaded_the_model(
     world.receive(report(**fields, attempt=2, status=said))
     assert world.settle().status["last"]["reason"] == end
     assert ("deployed" in world.status) == (end == "Deployed")
+
+
+@pytest.mark.parametrize("said", ["completed", "failed"])
+def test_a_report_of_an_earlier_model_does_not_end_a_deployment(said: WorkerStatus) -> None:
+    world = hot_world()
+    world.receive(report(worker="helmet-inference", phase="deploy", attempt=3, status=said))
+    evaluate(train(world))
+    assert world.status["current"]["lastReport"] == 3
+    del world.status["current"]["lastReport"]  # as an earlier release has written it
+    assert world.settle().status["current"]["stage"] == "Deploy"
+    assert world.settle(at(UPDATED_S + 121)).status["last"]["reason"] == "Deployed"
+
+
+def test_a_hot_worker_of_the_sdk_says_that_it_cannot_load_the_model() -> None:
+    world = evaluate(train(hot_world()))
+    ends = []
+    for revision, number in enumerate((10, 1), start=1):
+        details = {"modelVersion": "0", "modelFault": f"version {number}: ValueError: no weights"}
+        world.receive(report(worker="helmet-inference", details=details, revision=revision))
+        ends.append(world.settle().status.get("last", {}).get("reason"))
+    assert ends == [None, "DeployFailed"]
+    assert "deployed" not in world.status
 
 
 @pytest.mark.parametrize("missing", ["Model", "Dataset"])
