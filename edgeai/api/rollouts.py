@@ -11,7 +11,8 @@ from edgeai.api.resources import Object
 from edgeai.api.specs import NonEmpty
 from edgeai.api.status import Int32, Time, condition_of, mapping, mappings
 
-WAVE: Final = r"^([1-9][0-9]{0,8}|[1-9][0-9]?%|100%|[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*)$"
+_LABELS: Final = "[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*"
+_WAVE: Final = f"^([1-9][0-9]{{0,8}}|[1-9][0-9]?%|100%|{_LABELS})$"
 MAX_BROKEN: Final = 100
 _MAX_TIMES_OF_MEDIAN: Final = 10
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -86,7 +87,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a new version of the edge worker's Model goes to the nodes."""
 
     waves: Annotated[
-        list[Annotated[NonEmpty, msgspec.Meta(pattern=WAVE, max_length=253)]],
+        list[Annotated[NonEmpty, msgspec.Meta(pattern=_WAVE, max_length=253)]],
         msgspec.Meta(min_length=1, max_length=20),
     ]
     """Sizes of the waves, each together with the waves before: a number of nodes ("1"), a share of
@@ -107,6 +108,11 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The wave up to which a person lets a version go out."""
     rejected: Generation = 0
     """The status.rollout.version.number of a version that is taken back from every node."""
+
+    def __post_init__(self) -> None:
+        # In Python, unlike in Kubernetes, the end of a pattern is also before a last line feed.
+        if any(wave.endswith("\n") for wave in self.waves):
+            raise ValueError("waves: a wave ends with a line feed; remove it")
 
 
 class Phase(enum.StrEnum):
@@ -134,7 +140,9 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     reach: Int32 = -1
     """Each node has a place from 0 to 2147483647 that depends on its name and the version. The
     nodes up to this place get the version."""
-    labels: Annotated[list[str], msgspec.Meta(max_length=20)] = []
+    labels: Annotated[
+        list[Annotated[str, msgspec.Meta(pattern=f"^{_LABELS}$")]], msgspec.Meta(max_length=20)
+    ] = []
     """The waves by labels that have begun. The nodes with these labels get the version."""
     wave_time: Time | None = None
     """When the wave began."""
@@ -146,6 +154,8 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """Number of them that could show whether the version is good: in contact, and serving."""
     broken: Annotated[list[Int32], msgspec.Meta(max_length=MAX_BROKEN)] = []
     """The places of nodes among them whose worker crashed again and again before their wave."""
+    crashing: Int32 = 0
+    """Number of such nodes that `broken` has no room for."""
     message: str = ""
     """Why the version was stopped, with the figures."""
 

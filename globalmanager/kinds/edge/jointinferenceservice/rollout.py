@@ -153,9 +153,9 @@ def decide(
         return Decision(RolloutStatus(version=newest, phase=Phase.COMPLETE))
     if newest is not None:
         state = _with_newest(state, newest)
-    if rollout is None:
-        return Decision(_completed(state))
     top = max(state.newest_number, newest.number if newest else 0)
+    if rollout is None:
+        return Decision(_completed(state, top))
     if rollout.rejected == state.version.number and state.phase is not Phase.ROLLED_BACK:
         message = f"{state.version} is in spec.rollout.rejected"
         if state.previous is None:
@@ -195,12 +195,13 @@ def _numbered(newest: ModelVersion, top: int) -> ModelVersion:
     return replace(newest, number=max(newest.number, top + 1))
 
 
-def _completed(state: RolloutStatus) -> RolloutStatus:
+def _completed(state: RolloutStatus, top: int) -> RolloutStatus:
+    """Args: top: as of `_returned`"""
     if state.phase is Phase.COMPLETE:
         return state
     # A node may hold a later number than that of a version that was taken back.
-    number = max(state.version.number, state.newest_number + (state.phase is Phase.ROLLED_BACK))
-    version = replace(state.version, number=number)
+    is_back = state.phase is Phase.ROLLED_BACK
+    version = replace(state.version, number=top + 1) if is_back else state.version
     return RolloutStatus(version=version, previous=state.previous, phase=Phase.COMPLETE)
 
 
@@ -336,7 +337,7 @@ class _UnderWay:
         """The state at the beginning of a wave, or after the last one."""
         state, waves = self._state, self._waves
         if wave > len(waves):
-            return Decision(_completed(state))
+            return Decision(_completed(state, self._top))
         place = self._last_place(waves[:wave])
         if place is None:
             return Decision(state, f"{state.version}: wave {wave} waits for nodes in contact")
@@ -355,12 +356,13 @@ class _UnderWay:
         # Who crashes in the waves so far may do so with this version.
         before = frozenset(one.node for one in self._others)
         new = (one for one in reached if one.crashes_in_s < math.inf and one.node not in before)
-        broken = [place_of(one.node, state.version) for one in new]
+        broken = [*state.broken, *(place_of(one.node, state.version) for one in new)]
         state = replace(
             state,
             nodes=len(reached),
             expected=len(_witnesses(reached)),
-            broken=[*state.broken, *broken][:MAX_BROKEN],
+            broken=broken[:MAX_BROKEN],
+            crashing=state.crashing + len(broken[MAX_BROKEN:]),
         )
         return Decision(state, check_in_s=SLOW_S)
 
@@ -387,12 +389,17 @@ class _UnderWay:
         # Workers that crashed before their wave crash with any version. A worker may crash before
         # it has told that it has the version, so all others count.
         version, broken = self._state.version, frozenset(self._state.broken)
-        failed = sorted(
+        faulty = [one.node for one in self._others if one.fails == self._number]
+        crashed = sorted(
             one.node
             for one in self._others
-            if one.fails == self._number
-            or (one.crashes_in_s <= 0 and place_of(one.node, version) not in broken)
+            if one.fails != self._number
+            and one.crashes_in_s <= 0
+            and (one.is_connected or one.serves == self._number)
+            and place_of(one.node, version) not in broken
         )
+        # Of those beyond the list only their number is known.
+        failed = sorted([*faulty, *crashed[self._state.crashing :]])
         # Nodes that have come into contact since the wave began could serve as well.
         expected = max(1, self._expected, len(self._serving) + len(failed))
         if len(failed) * _SHARE_OF_FAILURES > expected:

@@ -17,6 +17,8 @@ from tests.globalmanager.rest.cluster import RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.rest.fleets import NEW, PAGE, FleetSide, state_of
 
+STATE = msgspec.to_builtins(state_of(Phase.PROGRESSING, wave=1, reach=0))
+
 
 async def text_of(world: RestSide, path: str = PAGE) -> str:
     async with world.client.get(world.url + path) as answer:
@@ -102,6 +104,7 @@ async def test_who_may_not_list_nodes_sees_no_sites_and_no_links(browser: Browse
     [
         {"rollout": {"version": 7}},
         {"rollout": {"phase": "Progressing", "wave": "two"}},
+        {"rollout": {**STATE, "labels": ["a=b,c"]}},
         {"rollout": ["x"]},
         {"rollout": "x"},
     ],

@@ -101,6 +101,14 @@ class HotFleet:
         return dict(self.service.status["rollout"])
 
 
+URL_ONLY = {"generation": 1, "url": "u"}
+LABELS = [
+    {"version": URL_ONLY, "previous": URL_ONLY, "phase": "Progressing", "labels": [wave]}
+    for wave in ("a=b,c", "10%", "")
+]
+"""States that name no labels."""
+
+
 def urls(*numbers: int) -> list[str]:
     return [URL.format(number) for number in numbers]
 
@@ -370,13 +378,21 @@ def test_a_replica_that_has_missed_the_first_decision_gives_no_later_number() ->
     assert all(one.version < before[node] for node, one in hot.assignments().items())
 
 
+def test_a_service_without_a_rollout_gets_what_the_model_names_by_its_number() -> None:
+    hot = HotFleet().publish(2).edit(rejected=2).settle()
+    del hot.service.object["status"]["rollout"]
+    hot.service.change(fleet_spec(model={"name": "small", "hotUpdate": True}))
+    assignments = hot.service.kind.assignments(hot.service.observed()).values()
+    assert {content for one in assignments for content in one.inputs.values()} == {None}
+
+
 def test_a_wrong_edit_of_the_service_changes_no_content() -> None:
     hot = HotFleet().publish(2)
     hot.service.change({"edgeWorker": 1})
     assert hot.settle().urls() == urls(1, 1, 2)
 
 
-@pytest.mark.parametrize("garbage", [7, {"phase": "x"}, {"version": {}}, []])
+@pytest.mark.parametrize("garbage", [7, {"phase": "x"}, {"version": {}}, [], *LABELS])
 def test_a_state_that_somebody_else_wrote_is_replaced(garbage: Any) -> None:
     hot = HotFleet()
     hot.service.object["status"]["rollout"] = garbage

@@ -214,6 +214,21 @@ def test_without_a_rollout_every_version_goes_out_at_once() -> None:
     assert {member.serves for member in field.nodes.values()} == {field.known.version.number}
 
 
+def test_without_a_rollout_the_version_has_a_number_that_no_other_service_has_given() -> None:
+    field = Field(promote="manual").publish(2).edit(rejected=2)
+    field.rollout = None
+    # Another service has taken the version back later, as number 4.
+    field.newest = replace(version(2), number=5)
+    assert field.settle().known.version.number > 4
+    assert {content.sha256 for content in field.desired().values()} == {"2"}
+
+
+@pytest.mark.parametrize("wave", ["10%\n", "3\n", "hall=north\n"])
+def test_a_wave_has_no_line_feed(wave: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match="line feed"):
+        msgspec.convert({"waves": [wave]}, Rollout)
+
+
 @pytest.mark.parametrize(
     ("wave", "in_contact", "most"),
     [("1", 1, 12), ("1", 100, 12), ("10%", 1, 210), ("100", 10, 210), ("100", 900, 210)],
@@ -487,6 +502,42 @@ def test_a_worker_that_crashes_before_it_has_told_the_version_is_a_failure() -> 
     assert field.known.message.endswith(canary)
 
 
+def test_more_broken_nodes_of_before_than_the_state_names_take_no_version_back() -> None:
+    field = Field(2000, waves=["1%", "50%"], promote="manual", pause_s=60)
+    old, canary, others = [*field.nodes][:330], "edge330", [*field.nodes][331:]
+    field.change(*old, is_able=False, crashes_in_s=0).publish(2)
+    for wave in (2, 3):
+        field.edit(promoted=Promotion(version=2, wave=wave)).wait(10)
+        assert (*field.summary[:2], len(field.known.broken)) == (Phase.PROGRESSING, wave, 100)
+    # Each crash and fault with the version counts as well as ever.
+    field.change(canary, is_able=False, crashes_in_s=0).change(*others[:165], fails=2, serves=1)
+    assert field.settle().phase is Phase.PROGRESSING
+    field.change(*others[:170], fails=2, serves=1)
+    assert field.settle().phase is Phase.ROLLED_BACK
+    assert "crashes on 171 of the 1670 nodes" in field.known.message
+
+
+def test_a_state_with_the_number_of_broken_nodes_alone_goes_on() -> None:
+    field = Field(waves=["50%"], promote="manual")
+    *old, canary = field.first(2, 4)
+    field.change(*old, is_able=False, crashes_in_s=0).publish(2)
+    field.state = replace(field.known, broken=[], crashing=3)
+    assert field.settle().phase is Phase.PROGRESSING
+    field.change(canary, is_able=False, crashes_in_s=0)
+    assert field.settle().phase is Phase.ROLLED_BACK
+    assert "crashes on 1 of the" in field.known.message
+
+
+@pytest.mark.parametrize(("serves", "phase"), [(1, Phase.PROGRESSING), (2, Phase.ROLLED_BACK)])
+def test_a_node_that_crashes_out_of_contact_is_a_failure_if_it_has_the_version(
+    serves: int, phase: Phase
+) -> None:
+    field = Field(10, waves=["100%"], pause_s=600)
+    field.change("edge0", "edge1", is_connected=False).publish(2)
+    field.change("edge0", "edge1", serves=serves, is_able=False, crashes_in_s=0)
+    assert field.settle().phase is phase
+
+
 def test_crashes_of_each_wave_add_up() -> None:
     field = Field(100, waves=["10", "20"], promote="manual").publish(2)
     first = field.first(2, 20)
@@ -497,6 +548,7 @@ def test_crashes_of_each_wave_add_up() -> None:
     assert field.summary[0] is Phase.PROGRESSING
     field.change(first[11], is_able=False, crashes_in_s=0).settle()
     assert field.known.phase is Phase.ROLLED_BACK
+    assert "crashes on 3 of the 20 nodes" in field.known.message
 
 
 def test_nodes_that_come_into_contact_after_a_wave_has_begun_count_among_those_that_serve() -> None:
