@@ -143,8 +143,9 @@ def changed(path: str, patch: Object, back: Object) -> Break:
 @contextlib.contextmanager
 def older_definition(it: DoctorSite) -> Iterator[None]:
     saved, older = it.client.get(CRD), it.client.get(CRD)
-    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    del schema["properties"]["spec"]["properties"]["edgeWorker"]
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del schema["properties"]["edgeWorker"]
+    del schema["x-kubernetes-validations"]  # they name the field
     it.client.patch(CRD, {"spec": older["spec"]})
     it.client.request("PUT", CRD, {**older, "metadata": it.client.get(CRD)["metadata"]})
     yield
