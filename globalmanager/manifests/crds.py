@@ -144,10 +144,12 @@ class _Flow(dict[str, Any]):
 class _Dumper(_DUMPER):  # type: ignore[misc, valid-type]
     """Knows _Flow."""
 
+    def represent_flow(self, flow: _Flow) -> yaml.Node:
+        node: yaml.Node = self.represent_mapping(_MAP, flow, flow_style=True)
+        return node
 
-_Dumper.add_representer(
-    _Flow, lambda dumper, flow: dumper.represent_mapping(_MAP, flow, flow_style=True)
-)
+
+_Dumper.add_representer(_Flow, _Dumper.represent_flow)
 
 
 def _with_flows(value: Any) -> Any:

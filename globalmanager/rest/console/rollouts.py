@@ -7,6 +7,7 @@ may be whatever another release, or somebody else, has written.
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -41,6 +42,10 @@ class RolloutNode(NamedTuple):
     """A Tone, or AWAY."""
     is_reached: bool
     """Whether it gets the version that goes out."""
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return _LOOKS.index(self.tone), self.name
 
 
 class GuardView(NamedTuple):
@@ -100,7 +105,7 @@ class FleetRollout:
             what = ("out of contact", AWAY) if name in away else self._what(name, version)
             is_reached = version is self._state.version
             rows.append(RolloutNode(name, labels, *what, is_reached))
-        return sorted(rows, key=lambda row: (_LOOKS.index(row.tone), row.name))
+        return sorted(rows, key=attrgetter("order"))
 
     def _what(self, node: NodeName, version: ModelVersion) -> tuple[str, str]:
         """What a node does with the version that it gets, and how it looks."""
