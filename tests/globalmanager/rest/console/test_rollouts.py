@@ -164,6 +164,8 @@ async def test_the_curve_of_the_guard_ends_with_its_version(world: RestSide) -> 
     await sample(Phase.ROLLED_BACK)
     assert await curve() == {"hard of version 7": [0.1, 0.2, 0.4]}
     assert "data-ended" in await text_of(world)
+    ended = {uid.partition(" ")[2]: trace.has_ended for uid, trace in world.recent._traces.items()}
+    assert ended["hard of version 7"], "another curve may take its place"
     newer = msgspec.structs.replace(NEW, generation=8, number=9)
     await sample(Phase.PROGRESSING, hard=30, version=newer)
     assert await curve() == {"hard of version 9": [0.3]}
