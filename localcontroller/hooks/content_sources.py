@@ -16,12 +16,15 @@ from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.keys import BucketKeyDirectory
 from localcontroller.hooks.sources import (
+    HTTP_CLIENT,
+    S3_CLIENT,
     ContentSource,
     Route,
     SourceError,
     SourceOptions,
     SourceThreads,
     SourceTimeouts,
+    load,
     scheme_of,
 )
 
@@ -84,12 +87,13 @@ class ContentSources:
         """Raises: SourceError"""
         url, scheme = request.url, scheme_of(request.url)
         if scheme in ("http", "https"):
-            # Imported on first use: the HTTP client takes 7 MiB, and that of S3 4 MiB.
+            await load(HTTP_CLIENT)
             from localcontroller.hooks.web import WebContent
 
             with self._route(request, url) as route:
                 yield WebContent(url, self._timeouts, route)
         elif scheme == "s3":
+            await load(S3_CLIENT)
             from localcontroller.hooks.bucket import BucketContent, keys_from
 
             read = partial(self._keys.read, request.namespace, request.credential)

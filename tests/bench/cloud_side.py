@@ -65,6 +65,7 @@ async def process(module: str, *arguments: object) -> AsyncIterator[Questions]:
         *(sys.executable, "-m", f"tests.bench.{module}", *map(str, arguments)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        limit=2**20,  # for each answer: the times of thousands of Assigns
     )
     try:
         yield Questions(started)

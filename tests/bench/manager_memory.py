@@ -47,14 +47,14 @@ def with_jobs_mib(control_plane: ControlPlane, directory: Path) -> float:
     paths = {plural: path_of(plural, namespace) for plural in ("tfjobs", "pods")}
     jobs = [job(f"job-{number}", namespace, REPLICAS) for number in range(JOBS)]
 
-    def check() -> None:
-        assert len(client.list(paths["pods"])) == JOBS * REPLICAS
+    def are_all() -> bool:
+        return len(client.list(paths["pods"])) == JOBS * REPLICAS
 
     with deployed(control_plane.kubeconfig, directory).running():
         answer_of(
             send(control_plane, directory, [("POST", paths["tfjobs"], each) for each in jobs])
         )
-        eventually("all pods", check, timeout_s=DEADLINE_S, poll_s=5)
+        eventually("all pods", are_all, timeout_s=DEADLINE_S, poll_s=5)
     with deployed(control_plane.kubeconfig, directory).running() as manager:
         return round(settled_kib(manager) / 1024, 1)
 

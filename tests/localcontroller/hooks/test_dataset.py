@@ -274,7 +274,7 @@ async def test_an_unexpected_error_of_a_source_is_a_problem_of_its_dataset_alone
         def __init__(self) -> None:
             pass
 
-        def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
+        async def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
             raise RuntimeError
 
     await ledger.apply([assign(url="/data/a.csv")])
