@@ -3,7 +3,7 @@
 EdgeAIError
 ├── MiningError         a hard-example algorithm cannot be created, or cannot read a prediction
 ├── TensorError         an array cannot be sent, or received bytes are no array
-├── EstimatorError      the estimator did not return one answer for each sample
+├── EstimatorError      the estimator did not return one answer for each sample, or no metrics
 ├── WeightsError        weights of a wrong shape, type or value
 ├── AggregationError    an aggregation cannot be created, or gives no usable model
 └── FederationError     a trainer cannot take part
@@ -27,7 +27,7 @@ class TensorError(EdgeAIError):
 
 
 class EstimatorError(EdgeAIError):
-    """The text says what predict() returned."""
+    """The text says what predict() or evaluate() returned."""
 
 
 class WeightsError(EdgeAIError):

@@ -23,6 +23,7 @@ from edgeai.errors import EdgeAIError
 from edgeai.worker import environment as environments
 from edgeai.worker import tensors
 from edgeai.worker.environment import WorkerEnvironment, wrong
+from edgeai.worker.errors import EstimatorError
 from edgeai.worker.estimator import Estimator
 from edgeai.worker.hard_example_mining import HardExampleMining
 from edgeai.worker.hot_model import FixedModel, HotModel
@@ -142,7 +143,7 @@ class IncrementalLearning:
             raise wrong("MODEL_URL", "is no directory: give the job an outputDir on the node")
         if environment.base_model_url and Path(environment.base_model_url).exists():
             self._estimator.load(environment.base_model_url)
-        metrics = _metrics(self._estimator.train(train_data, **options) or {})
+        metrics = _metrics(self._estimator.train(train_data, **options))
         target = Path(environment.model_url) / self._model_name
         target.parent.mkdir(parents=True, exist_ok=True)
         self._estimator.save(str(target))
@@ -153,16 +154,25 @@ class IncrementalLearning:
         """Evaluate the new model and the deployed one, and report. Returns: the metrics of each
 
         Args: options: arguments for the estimator's evaluate()
-        Raises: NotReported; SettingsError; the errors of the estimator
+        Raises: EstimatorError, NotReported; SettingsError; the errors of the estimator
         """
         if not self._environment.model_urls:
             raise wrong("MODEL_URLS", "is not set; set it to the models to evaluate, with ;")
         results = []
         for url in self._environment.model_urls:
             self._estimator.load(url)
-            results.append((url, _metrics(self._estimator.evaluate(data, **options))))
+            results.append((url, self._evaluate(data, options)))
         self._report_results("eval", results)
         return [metrics for _, metrics in results]
+
+    def _evaluate(self, data: Any, options: Mapping[str, Any]) -> dict[str, float]:
+        metrics: Any = self._estimator.evaluate(data, **options)
+        if isinstance(metrics, Mapping):
+            return _metrics(metrics)
+        raise EstimatorError(
+            f"{type(self._estimator).__name__}.evaluate gave {type(metrics).__name__}; "
+            'give a dict with a number for each metric, as {"accuracy": 0.9}'
+        )
 
     def _report_results(self, phase: str, results: Iterable[tuple[str, dict[str, float]]]) -> None:
         """Raises: NotReported"""

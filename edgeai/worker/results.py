@@ -80,13 +80,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-def finite_numbers(metrics: Mapping[str, Any], most: int, max_chars: int) -> dict[str, float]:
-    """The first `most` of the metrics of an estimator that are finite numbers.
+def finite_numbers(metrics: Any, most: int, max_chars: int) -> dict[str, float]:
+    """The first `most` of the metrics of an estimator that are finite numbers; {} if it gives none.
 
     Args: max_chars: of a name, which is cut
     """
     numbers: dict[str, float] = {}
-    for name, value in metrics.items():
+    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         if len(numbers) == most:
             break
         with contextlib.suppress(TypeError, ValueError):

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from edgeai.backoff import Backoff
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 LAST_REPORT_S: Final = 10.0
 
 NO_INFO: Final[Mapping[str, int | float | str]] = {}  # info of reports before the first round
+_numbers: Final = partial(finite_numbers, most=MAX_METRICS, max_chars=MAX_NAME_CHARS)
 
 
 class FederatedLearning:
@@ -178,9 +180,3 @@ class FederatedLearning:
             self._client.close(will_return=self._is_over and status == "failed")
             if self._reporter is not None:
                 self._reporter.close(LAST_REPORT_S, status=status)
-
-
-def _numbers(result: Any) -> dict[str, float]:
-    """Metrics, if the estimator returns some."""
-    metrics = result if isinstance(result, Mapping) else {}
-    return finite_numbers(metrics, MAX_METRICS, MAX_NAME_CHARS)
