@@ -6,7 +6,6 @@ aggregator derives each trainer's secret from that. A trainer knows neither it n
 
 import hashlib
 import hmac
-import statistics
 from collections.abc import Mapping
 
 
@@ -28,6 +27,7 @@ def weights(claims: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, i
         claims: trainer -> number of samples that it claims to have
         counts: trainer -> number of samples in its Dataset; also trainers without a claim
     """
-    positive = [number for number in claims.values() if number > 0]
-    bound = max(counts.values(), default=0) or (statistics.median_low(positive) if positive else 0)
+    positive = sorted(number for number in claims.values() if number > 0) or [0]
+    lower_median = positive[(len(positive) - 1) // 2]
+    bound = max(counts.values(), default=0) or lower_median
     return {name: min(number, counts.get(name, bound)) for name, number in claims.items()}

@@ -17,7 +17,7 @@ with required("globalmanager", "manager"):
     import uvloop
 
     from common import logs
-    from common.lean_aiohttp import import_aiohttp
+    from common.lean_imports import import_aiohttp, import_websockets
     from common.settings import load
     from globalmanager.settings import Settings
 
@@ -53,6 +53,7 @@ def _exit(group: BaseExceptionGroup[BaseException], status: int) -> None:
 async def _run(settings: Settings) -> None:
     with required("globalmanager", "manager"):
         import_aiohttp()
+        import_websockets()
         from globalmanager import app
 
     stop = asyncio.Event()

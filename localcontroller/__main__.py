@@ -14,7 +14,7 @@ from edgeai.open_files import allow_open_files
 
 with required("localcontroller", "edge"):
     from common import logs
-    from common.lean_aiohttp import import_aiohttp
+    from common.lean_imports import import_aiohttp, import_websockets
     from common.settings import load
     from localcontroller.link.credentials import CredentialLost
     from localcontroller.settings import Settings, check
@@ -51,6 +51,7 @@ def _run(settings: Settings) -> None:
     with required("localcontroller", "edge"):
         if settings.pods_api:  # else no HTTP client is needed, which takes 9 MiB
             import_aiohttp()
+        import_websockets()
         from localcontroller.app import RestartNeeded, run_until_signalled
 
     os.umask(0o077)  # what this process writes is for this process

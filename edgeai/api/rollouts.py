@@ -2,7 +2,6 @@
 
 import enum
 from collections.abc import Iterable
-from statistics import median_low
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -68,7 +67,8 @@ class Guard(msgspec.Struct, frozen=True, rename="camel"):
         Args: workers: samples and hits of each
         """
         counts = [(samples, hits) for samples, hits in workers if samples]
-        median = median_low(samples for samples, _ in counts) if counts else 0
+        in_order = sorted(samples for samples, _ in counts)
+        median = in_order[(len(in_order) - 1) // 2] if counts else 0
         most = max(_MAX_TIMES_OF_MEDIAN * median, self.min_samples)
         hits = sum(hits * min(1.0, most / samples) for samples, hits in counts)
         return sum(min(samples, most) for samples, _ in counts), hits

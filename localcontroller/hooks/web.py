@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from common.lean_aiohttp import system_tls
+from common.lean_imports import system_tls
 from localcontroller.hooks.addresses import AddressFilter, Network
 from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
 from localcontroller.hooks.sources import (

@@ -14,12 +14,12 @@ from tests.support.certificates import Authority
 UNUSED = {
     "globalmanager": {
         *("cryptography", "globalmanager.manifests", "jinja2", "localcontroller", "opentelemetry"),
-        *("greenlet", "rich", "yaml"),
+        *("greenlet", "importlib.metadata", "rich", "statistics", "yaml"),
         *("edgeai.client", "edgeai.localcluster", "edgeai.worker"),
     },
     "localcontroller": {
-        *("aiohttp", "globalmanager", "greenlet", "numpy", "obstore", "opentelemetry", "rich"),
-        *("sqlite_utils", "yaml"),
+        *("aiohttp", "globalmanager", "greenlet", "importlib.metadata", "numpy", "obstore"),
+        *("opentelemetry", "rich", "sqlite_utils", "statistics", "yaml"),
         *("edgeai.client", "edgeai.kube", "edgeai.localcluster", "edgeai.worker"),
     },
 }
@@ -27,10 +27,11 @@ UNUSED = {
 
 @pytest.mark.parametrize("process", UNUSED)
 def test_what_is_not_used_at_the_start_is_not_loaded(process: str) -> None:
-    lean = "from common.lean_aiohttp import import_aiohttp; import_aiohttp()"
     code = (
         f"import sys, {process}.__main__\n"
-        f"{lean if process == 'globalmanager' else ''}\n"
+        "from common.lean_imports import import_aiohttp, import_websockets\n"
+        f"{'import_aiohttp()' if process == 'globalmanager' else ''}\n"
+        "import_websockets()\n"
         f"import {process}.app\n"
         f"print(*sorted({UNUSED[process]} & set(sys.modules)))\n"
     )
@@ -42,7 +43,7 @@ def test_what_is_not_used_at_the_start_is_not_loaded(process: str) -> None:
 
 def test_a_lean_import_loads_no_cas() -> None:
     code = (
-        "from common.lean_aiohttp import import_aiohttp\n"
+        "from common.lean_imports import import_aiohttp\n"
         "import_aiohttp()\n"
         "from aiohttp import connector\n"
         "print(*connector._SSL_CONTEXT_VERIFIED.get_ca_certs())"
@@ -51,9 +52,34 @@ def test_a_lean_import_loads_no_cas() -> None:
     assert done.stdout.split() == []
 
 
+def test_a_lean_import_reads_no_table_of_types(tmp_path: Path) -> None:
+    table = tmp_path / "mime.types"
+    table.write_text("text/x-of-the-system ofthesystem\n")
+    code = (
+        f"import mimetypes; mimetypes.knownfiles.append({str(table)!r})\n"
+        "from common.lean_imports import import_aiohttp\n"
+        "import_aiohttp()\n"
+        "from aiohttp import web\n"
+        "print(mimetypes.guess_type('x.ofthesystem')[0], mimetypes.guess_type('x.txt')[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "text/plain"]
+
+
+def test_the_metadata_of_packages_can_be_read_after_a_lean_import() -> None:
+    code = (
+        "from common.lean_imports import import_websockets\n"
+        "import_websockets()\n"
+        "import importlib.metadata, websockets\n"
+        "print(importlib.metadata.version('websockets') == websockets.__version__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
 def test_the_environment_still_names_the_cas_of_the_system(tmp_path: Path) -> None:
     code = (
-        "from common.lean_aiohttp import import_aiohttp, system_tls\n"
+        "from common.lean_imports import import_aiohttp, system_tls\n"
         "import_aiohttp()\n"
         "print(len(system_tls().get_ca_certs()))"
     )

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from common.clock import SYSTEM_CLOCK, Clock, loop_time
-from common.lean_aiohttp import system_tls
+from common.lean_imports import system_tls
 from common.rate_limited_warning import RateLimitedWarning
 from common.settings import check_url
 from edgeai import times

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from common.lean_aiohttp import system_tls
+from common.lean_imports import system_tls
 from localcontroller.hooks.addresses import parse_networks
 from localcontroller.hooks.sources import SourceOptions, SourceTimeouts
 from localcontroller.hooks.web import NO_ANSWER

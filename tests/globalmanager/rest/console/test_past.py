@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from common.lean_aiohttp import system_tls
+from common.lean_imports import system_tls
 from edgeai.api.resources import ObjectRef
 from edgeai.errors import SettingsError
 from edgeai.kube.client import KubeClient
