@@ -337,7 +337,6 @@ class ContentPart:
         self._write_mark()
 
     def write(self, chunk: bytes) -> None:
-        """Add the next bytes."""
         self._store.make_room(self._namespace, len(chunk))
         self._file.seek(self.size)
         rest = memoryview(chunk)
@@ -349,7 +348,6 @@ class ContentPart:
             self._sync()
 
     def make_room(self, bytes_: int) -> None:
-        """See ContentStore."""
         self._store.make_room(self._namespace, bytes_)
 
     def commit(self, uid: Uid, generation: int, name: str) -> ContentVersion:

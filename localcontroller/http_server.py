@@ -184,7 +184,7 @@ class HttpServer:
         self.divert, self.idle_s, self.linger_s = divert, idle_s, linger_s
         self._handler, self._api, self._stop_s = handler, api, stop_s
         self._malformed = RateLimitedWarning("malformed request")
-        self._open: set[HttpConnection] = set()
+        self.open_connections: set[HttpConnection] = set()
         self._answers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -203,17 +203,11 @@ class HttpServer:
             self._server.close()
         if self._answers:
             await asyncio.wait(self._answers, timeout=self._stop_s)
-        for connection in list(self._open):
+        for connection in list(self.open_connections):
             connection.close()
         for answer in list(self._answers):
             answer.cancel()
         await asyncio.gather(*self._answers, return_exceptions=True)
-
-    def join(self, connection: "HttpConnection") -> None:
-        self._open.add(connection)
-
-    def leave(self, connection: "HttpConnection") -> None:
-        self._open.discard(connection)
 
     def begin(self, connection: "HttpConnection", request: Request) -> None:
         """Answer the request. The handler goes on when the client leaves."""
@@ -276,7 +270,7 @@ class HttpConnection(asyncio.Protocol):
         if not self._has_room:
             self._transport.abort()
             return
-        self._server.join(self)
+        self._server.open_connections.add(self)
         self._end_after(self._server.idle_s)
 
     def data_received(self, data: bytes) -> None:
@@ -297,7 +291,7 @@ class HttpConnection(asyncio.Protocol):
         self._cancel_timer()
         self._unparsed.clear()
         if self._has_room:
-            self._server.leave(self)
+            self._server.open_connections.discard(self)
             self._server.connections.remove(self)
         if self._request is not None:
             self._request.end(BrokenBody("the connection ended before the end of the body"))
@@ -469,7 +463,7 @@ class HttpConnection(asyncio.Protocol):
         if other is None:
             return False
         self._cancel_timer()
-        self._server.leave(self)
+        self._server.open_connections.discard(self)
         self._server.connections.set_stage(self, Stage.READING)
         other.connection_made(transport)
         transport.set_protocol(other)

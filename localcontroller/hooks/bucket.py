@@ -6,7 +6,7 @@ Each check reads the keys again, because keys are rotated.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -22,10 +22,12 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from localcontroller.hooks.keys import BucketKeyDirectory, BucketKeys
+from localcontroller.hooks.keys import BucketKeys, KeyFiles
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
+    CountRequest,
+    DatasetSource,
     Download,
     RangeRefused,
     Route,
@@ -45,36 +47,23 @@ _BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # older n
 _MAX_PROBLEM_CHARS: Final = 300
 
 
-class BucketSource:
+class BucketSource(DatasetSource):
     """A Dataset in an S3 bucket.
 
-    Args: namespace, credential: namespace and credentialName of the Dataset
     Raises: SourceError
     """
 
-    def __init__(
-        self,
-        url: str,
-        format_: str,
-        threads: SourceThreads,
-        timeouts: SourceTimeouts,
-        *,
-        keys: BucketKeyDirectory,
-        namespace: str,
-        credential: str,
-    ) -> None:
-        self._url = url
-        self._bucket, self._path = _bucket_and_key(url)
-        self._format = DIRECTORY if not format_ and url.endswith("/") else format_
-        self._threads = threads
-        self._timeouts = timeouts
-        self._read_keys = lambda: keys.read(namespace, credential)
+    def __init__(self, request: CountRequest, key_files: KeyFiles) -> None:
+        super().__init__(request)
+        self._bucket, self._path = _bucket_and_key(self._url)
+        if not self._format and self._url.endswith("/"):
+            self._format = DIRECTORY
+        self._key_files = key_files
         self._etag: str | None = None
 
     async def count_if_changed(self) -> int | None:
-        """See DatasetSource."""
         limit_s = self._timeouts.total_s
-        keys = await keys_from(self._read_keys, self._url, self._threads, limit_s)
+        keys = await keys_from(self._key_files, self._url, self._threads, limit_s)
         where = f"spec.url: {redacted_source_url(self._url)}"
         with _bucket_errors(where, keys):
             store = _s3_store(self._bucket, keys, self._timeouts)
@@ -124,20 +113,13 @@ class BucketContent:
     Raises: SourceError
     """
 
-    def __init__(
-        self,
-        url: str,
-        timeouts: SourceTimeouts,
-        keys: BucketKeys,
-        route: Route,
-    ) -> None:
+    def __init__(self, url: str, timeouts: SourceTimeouts, keys: BucketKeys, route: Route) -> None:
         self._bucket, self._path = _bucket_and_key(url)
         self._where = f"spec.url: {redacted_source_url(url)}"
         self._timeouts, self._keys, self._route = timeouts, keys, route
 
     @contextlib.asynccontextmanager
     async def download(self, start: int, tag: str) -> AsyncIterator[Download]:
-        """See ContentSource."""
         options: GetOptions = {"range": {"offset": start}} if start else {}
         if start and tag:
             options["if_match"] = tag
@@ -168,12 +150,12 @@ class BucketContent:
 
 
 async def keys_from(
-    read: Callable[[], BucketKeys], url: str, threads: SourceThreads, limit_s: float
+    files: KeyFiles, url: str, threads: SourceThreads, limit_s: float
 ) -> BucketKeys:
     """Raises: SourceError"""
     try:
         async with asyncio.timeout(limit_s):
-            return await threads.run(url, read)
+            return await threads.run(url, files.read)
     except TimeoutError as error:
         text = f"its files cannot be read within {limit_s:g} s"
         raise SourceError("NoCredential", f"spec.credentialName: {text}") from error

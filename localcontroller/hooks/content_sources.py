@@ -6,7 +6,6 @@ needs no way into the cluster but the one to the GlobalManager.
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from common.service_urls import service_address
 from edgeai.ids import TaskKey, Uid, WorkerName, parse_task_key
 from localcontroller.hooks.addresses import parse_networks
-from localcontroller.hooks.keys import BucketKeyDirectory
+from localcontroller.hooks.keys import KeyFiles
 from localcontroller.hooks.sources import (
     HTTP_CLIENT,
     S3_CLIENT,
@@ -80,7 +79,7 @@ class ContentSources:
         self._proxy = proxy
         self._threads = threads
         self._timeouts = msgspec.structs.replace(timeouts, total_s=TOTAL_S)
-        self._keys = BucketKeyDirectory(options.credentials_dir)
+        self._credentials_dir = options.credentials_dir
 
     @contextlib.asynccontextmanager
     async def opened(self, request: ContentRequest) -> AsyncIterator[ContentSource]:
@@ -96,8 +95,8 @@ class ContentSources:
             await load(S3_CLIENT)
             from localcontroller.hooks.bucket import BucketContent, keys_from
 
-            read = partial(self._keys.read, request.namespace, request.credential)
-            keys = await keys_from(read, url, self._threads, self._timeouts.silence_s)
+            files = KeyFiles(self._credentials_dir, request.namespace, request.credential)
+            keys = await keys_from(files, url, self._threads, self._timeouts.silence_s)
             with self._route(request, keys.endpoint) as route:
                 yield BucketContent(url, self._timeouts, keys, route)
         else:

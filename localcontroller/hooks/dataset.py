@@ -1,10 +1,10 @@
 """The Dataset hook: counts the samples of each Dataset on this node, and reports the number.
 
-`app` starts the hook. The hook checks a Dataset when the GlobalManager assigns it, and then once in
-each period. A check reads only changed content, and only a changed result makes a new report. The
-LocalController sends this report as a worker with the Dataset's name. No secret gives the right to
-report as this worker. If a source fails, the report names the problem. Neither a failed nor a slow
-source stops the checks of the other Datasets.
+The hook checks a Dataset when the GlobalManager assigns it, and then once in each period. A check
+reads only changed content, and only a changed result makes a new report. The LocalController sends
+this report as a worker with the Dataset's name. No secret gives the right to report as this worker.
+If a source fails, the report names the problem. Neither a failed nor a slow source stops the checks
+of the other Datasets.
 """
 
 import asyncio
@@ -18,19 +18,14 @@ from common.logs import get_logger
 from common.tasks import TaskGroup
 from edgeai.ids import WorkerName, parse_task_key
 from localcontroller.hooks.files import NODE_ROOT, PathSource
-from localcontroller.hooks.follower import (
-    TaskFollower,
-    node_message,
-    read_spec,
-    record,
-    source_problem,
-)
-from localcontroller.hooks.keys import BucketKeyDirectory
+from localcontroller.hooks.follower import TaskFollower, node_message, read_spec, source_problem
+from localcontroller.hooks.keys import KeyFiles
 from localcontroller.hooks.samples import Utf16Content
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     HTTP_CLIENT,
     S3_CLIENT,
+    CountRequest,
     DatasetSource,
     SourceError,
     SourceOptions,
@@ -63,60 +58,40 @@ class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
     credential_name: str = ""
 
 
-class SourceFactory:
+class SourceFactory(msgspec.Struct, frozen=True):
     """Creates the source that the URL of a Dataset names."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        threads: SourceThreads,
-        timeouts: SourceTimeouts,
-    ) -> None:
-        self._networks = options.networks
-        self._root = options.data_root or NODE_ROOT
-        self._prefixes = options.node_path_prefixes
-        self._keys = BucketKeyDirectory(options.credentials_dir)
-        self._threads = threads
-        self._timeouts = timeouts
+    options: SourceOptions
+    threads: SourceThreads
+    timeouts: SourceTimeouts
 
     async def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
         """Raises: SourceError"""
-        scheme = scheme_of(spec.url)
-        format_ = dataset_format(spec.format, spec.url)
+        url, options, scheme = spec.url, self.options, scheme_of(spec.url)
+        format_ = dataset_format(spec.format, url)
+        request = CountRequest(url, format_, self.threads, self.timeouts)
         match scheme:
             case "":
-                _check_node_path(spec.url)
-                return PathSource(
-                    self._root, spec.url, format_, self._threads, self._timeouts, self._prefixes
-                )
+                if not url.startswith("/") or ".." in url.split("/") or "\0" in url:
+                    text = f"spec.url: {url[:256]!r} is no absolute path"
+                    raise SourceError("InvalidURL", text)
+                root = options.data_root or NODE_ROOT
+                return PathSource(request, root, options.node_path_prefixes)
             case "http" | "https":
                 await load(HTTP_CLIENT)
                 from localcontroller.hooks.web import WebSource
 
-                return WebSource(spec.url, format_, self._threads, self._timeouts, self._networks)
+                return WebSource(request, options.networks)
             case "s3":
                 await load(S3_CLIENT)
                 from localcontroller.hooks.bucket import BucketSource
 
-                return BucketSource(
-                    spec.url,
-                    format_,
-                    self._threads,
-                    self._timeouts,
-                    keys=self._keys,
-                    namespace=namespace,
-                    credential=spec.credential_name,
-                )
+                keys = KeyFiles(options.credentials_dir, namespace, spec.credential_name)
+                return BucketSource(request, keys)
         raise SourceError("InvalidURL", f"spec.url: scheme {scheme[:64]!r} is not supported")
 
 
-def _check_node_path(url: str) -> None:
-    """Raises: SourceError"""
-    if not url.startswith("/") or ".." in url.split("/") or "\0" in url:
-        raise SourceError("InvalidURL", f"spec.url: {url[:256]!r} is no absolute path")
-
-
-class DatasetHook:
+class DatasetHook(TaskFollower):
     """Watches all Datasets of this node.
 
     Args: pause: sleeps for the given seconds: between two checks, or for timeouts.slot_s
@@ -130,7 +105,7 @@ class DatasetHook:
         timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
         pause: Pause = asyncio.sleep,
     ) -> None:
-        self._ledger = ledger
+        super().__init__(ledger, PLURAL, timeouts.ledger_retry_s)
         self._options = options
         self._timeouts = timeouts
         self._pause = pause
@@ -138,19 +113,12 @@ class DatasetHook:
         self._slots = asyncio.Semaphore(MAX_CHECKS)
         self._slow_slots = asyncio.Semaphore(MAX_CHECKS)  # for Datasets whose last check was slow
 
-    async def run(self) -> None:
-        """Run until cancelled."""
-        await TaskFollower(self._ledger, PLURAL, self, self._timeouts.ledger_retry_s).run()
-
-    async def changed(self, tasks: list[TaskRow]) -> None:
-        """See Hook."""
-
     async def watch(self, task: TaskRow) -> None:
         """Check the Dataset and report the result, once in each period."""
         dataset = HeldDataset(task, self._factory)
         while True:
             await self._check(dataset)
-            await self._report(dataset)
+            await self.record(dataset.uid, dataset.worker, dataset.message)
             spread = 1 + JITTER * (2 * random.random() - 1)
             await self._pause(self._options.poll_s * spread)
 
@@ -167,10 +135,6 @@ class DatasetHook:
             await asyncio.wait({check, slot_end}, return_when=asyncio.FIRST_COMPLETED)
             slot_end.cancel()
             dataset.is_slow = not check.done()
-
-    async def _report(self, dataset: "HeldDataset") -> None:
-        retry_s = self._timeouts.ledger_retry_s
-        await record(self._ledger, dataset.uid, dataset.worker, dataset.message, retry_s)
 
 
 class HeldDataset:
@@ -211,7 +175,6 @@ class HeldDataset:
         return node_message(self._task, self._problem, phase=PHASE, numbers=numbers, details={})
 
     def _log(self) -> None:
-        """Log the result of a check if it differs from the last logged result."""
         outcome = self._samples if self._problem is None else self._problem.message
         if outcome == self._logged:
             return

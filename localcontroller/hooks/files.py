@@ -23,9 +23,9 @@ from common.node_paths import obstacle
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
+    CountRequest,
+    DatasetSource,
     SourceError,
-    SourceThreads,
-    SourceTimeouts,
     file_sample_counter,
 )
 
@@ -57,34 +57,21 @@ class FileContent(NamedTuple):
     """None: the content is a directory, and each check counts its files again."""
 
 
-class PathSource:
+class PathSource(DatasetSource):
     """A file or directory on the node.
 
     Args:
+        request: the url is an absolute path on the node
         root: the directory where this process sees the node's root
-        url: absolute path on the node
         prefixes: where the path may lead, also by links. See common.node_paths
     """
 
-    def __init__(
-        self,
-        root: Path,
-        url: str,
-        format_: str,
-        threads: SourceThreads,
-        timeouts: SourceTimeouts,
-        prefixes: Collection[str],
-    ) -> None:
-        self._root = root
-        self._prefixes = prefixes
-        self._url = url
-        self._format = format_
-        self._threads = threads
-        self._timeouts = timeouts
+    def __init__(self, request: CountRequest, root: Path, prefixes: Collection[str]) -> None:
+        super().__init__(request)
+        self._root, self._prefixes = root, prefixes
         self._fingerprint: FileFingerprint | None = None
 
     async def count_if_changed(self) -> int | None:
-        """See DatasetSource."""
         try:
             async with asyncio.timeout(self._timeouts.total_s):
                 content = await self._threads.in_turns(self._url, self._read())

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -22,30 +22,27 @@ log = get_logger(__name__)
 Spec = TypeVar("Spec")
 
 
-class Hook(Protocol):
-    """What the node does for the tasks of one kind."""
+class TaskFollower:
+    """What the node does for the tasks of one kind: it runs `watch` for each task in the ledger,
+    until the task changes or goes.
+
+    Args:
+        plural: of the kind, for example "datasets"
+        retry_s: from a failed operation of the ledger to the next try
+    """
+
+    def __init__(self, ledger: Ledger, plural: str, retry_s: float) -> None:
+        self._ledger = ledger
+        self._plural = plural
+        self._retry_s = retry_s
+        self._watches: dict[TaskKey, tuple[wire.TaskVersion, asyncio.Task[None]]] = {}
 
     async def changed(self, tasks: list[TaskRow]) -> None:
         """The node has exactly these tasks of the kind. `watch` of a task begins later."""
 
     async def watch(self, task: TaskRow) -> None:
         """Work for the task until cancelled."""
-
-
-class TaskFollower:
-    """Runs `hook.watch` for each task of a kind in the ledger, until it changes or goes.
-
-    Args:
-        plural: of the kind, for example "datasets"
-        retry_s: from a failed read of the ledger to the next try
-    """
-
-    def __init__(self, ledger: Ledger, plural: str, hook: Hook, retry_s: float) -> None:
-        self._ledger = ledger
-        self._plural = plural
-        self._hook = hook
-        self._retry_s = retry_s
-        self._watches: dict[TaskKey, tuple[wire.TaskVersion, asyncio.Task[None]]] = {}
+        raise NotImplementedError
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -60,7 +57,7 @@ class TaskFollower:
                     continue
                 tasks_by_key = {task.key: task for task in tasks}
                 self._end_others(tasks_by_key)
-                await self._hook.changed(tasks)
+                await self.changed(tasks)
                 self._watch_new(group, tasks_by_key)
                 versions = view.task_versions
                 while view.task_versions is versions:
@@ -75,31 +72,26 @@ class TaskFollower:
     def _watch_new(self, group: TaskGroup, tasks: Mapping[TaskKey, TaskRow]) -> None:
         for key, task in tasks.items():
             if key not in self._watches:
-                watch = group.create_task(self._hook.watch(task), name=f"{self._plural} {key}")
+                watch = group.create_task(self.watch(task), name=f"{self._plural} {key}")
                 self._watches[key] = (task.task_version, watch)
 
+    async def record(
+        self, uid: Uid, worker: WorkerName, message: Callable[[], ProcessMessage]
+    ) -> None:
+        """Try to record what the node itself reports, until the ledger takes or refuses it.
 
-async def record(
-    ledger: Ledger,
-    uid: Uid,
-    worker: WorkerName,
-    message: Callable[[], ProcessMessage],
-    retry_s: float,
-) -> None:
-    """Try to record what the node itself reports, until the ledger takes or refuses it.
-
-    The message may be the same as before. The ledger writes only changed messages, and only the
-    ledger knows whether the task left the node and returned.
-    """
-    while True:
-        try:
-            await ledger.record(uid, worker, [message()])
-            return
-        except NotGranted:
-            return  # the task was withdrawn, or an older GlobalManager grants no such worker
-        except EdgeAIError as error:
-            log.warning("cannot record a report, retrying", worker=worker, reason=str(error))
-            await asyncio.sleep(retry_s)
+        The message may be the same as before. The ledger writes only changed messages, and only the
+        ledger knows whether the task left the node and returned.
+        """
+        while True:
+            try:
+                await self._ledger.record(uid, worker, [message()])
+                return
+            except NotGranted:
+                return  # the task was withdrawn, or an older GlobalManager grants no such worker
+            except EdgeAIError as error:
+                log.warning("cannot record a report, retrying", worker=worker, reason=str(error))
+                await asyncio.sleep(self._retry_s)
 
 
 def read_spec(task: TaskRow, type_: type[Spec]) -> Spec:

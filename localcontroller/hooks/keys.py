@@ -7,7 +7,7 @@ signed if the Dataset has no credentialName, or if S3_ENDPOINT_URL is the only f
 
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,31 +30,33 @@ class BucketKeys(msgspec.Struct, frozen=True):
         return f"Keys(endpoint={self.endpoint!r}, region={self.region!r})"
 
 
-class BucketKeyDirectory:
-    """The keys of this node: files `<root>/<namespace>/<credentialName>/<file>`.
+class KeyFiles(NamedTuple):
+    """Where this node has the keys of one bucket: files `<root>/<namespace>/<name>/<file>`.
 
-    A file `<root>/<namespace>.<credentialName>.<file>` comes first, because a mounted Secret has no
+    A file `<root>/<namespace>.<name>.<file>` comes first, because a mounted Secret has no
     directories. This name is unique: neither a namespace nor `<file>` contains a dot.
-
-    Args: root: the directory of the keys; None: this node has no keys
     """
 
-    def __init__(self, root: Path | None) -> None:
-        self._root = root
+    root: Path | None
+    """None: this node has no keys."""
+    namespace: str
+    name: str
+    """credentialName"""
 
-    def read(self, namespace: str, name: str) -> BucketKeys:
+    def read(self) -> BucketKeys:
         """Raises: SourceError, which never quotes the content of a file"""
+        root, namespace, name = self
         if not name:
             return BucketKeys()
         if not (is_subdomain(namespace) and is_subdomain(name)):
             raise SourceError("NoCredential", f"spec.credentialName: {name[:64]!r} is no name")
-        if self._root is None:
+        if root is None:
             raise SourceError(
                 "NoCredential",
                 f"spec.credentialName: this node holds no keys of {name}; "
                 "give its LocalController --credentials-dir",
             )
-        file = partial(_key_file, self._root, namespace, name)
+        file = partial(_key_file, root, namespace, name)
         endpoint = _read_key(file("S3_ENDPOINT_URL"), is_optional=True)
         access = _read_key(file("ACCESS_KEY_ID"), is_optional=bool(endpoint))
         return BucketKeys(

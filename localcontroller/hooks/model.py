@@ -29,13 +29,7 @@ from edgeai.errors import ProtocolError
 from edgeai.ids import TaskKey, WorkerName, parse_task_key
 from localcontroller.content import NO_SPACE, ContentPart, ContentStore, ContentVersion, NoSpace
 from localcontroller.hooks.content_sources import ContentRequest, ContentSources
-from localcontroller.hooks.follower import (
-    TaskFollower,
-    node_message,
-    read_spec,
-    record,
-    source_problem,
-)
+from localcontroller.hooks.follower import TaskFollower, node_message, read_spec, source_problem
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     ContentSource,
@@ -73,7 +67,7 @@ class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
     credential_name: str = ""
 
 
-class ModelHook:
+class ModelHook(TaskFollower):
     """
     Args:
         threads: for the disk
@@ -92,11 +86,10 @@ class ModelHook:
         timeouts: SourceTimeouts = DEFAULT_TIMEOUTS,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._ledger = ledger
+        super().__init__(ledger, PLURAL, timeouts.ledger_retry_s)
         self._store = store
         self._sources, self._threads = sources, threads
         self._answer_s, self._progress_s = timeouts.answer_s, timeouts.progress_s
-        self._retry_s = timeouts.ledger_retry_s
         self._sleep = sleep
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._locks: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
@@ -104,12 +97,7 @@ class ModelHook:
         burst = max(1, int(rate / _BURSTS_PER_S))
         self._rate = TokenBucket(qps=rate, burst=burst, max_wait_s=math.inf, part="downloads")
 
-    async def run(self) -> None:
-        """Run until cancelled."""
-        await TaskFollower(self._ledger, PLURAL, self, self._retry_s).run()
-
     async def changed(self, tasks: list[TaskRow]) -> None:
-        """See Hook."""
         uids = {task.key: task.uid for task in tasks}
         try:
             await self._threads.run("", partial(self._store.keep_only, uids))
@@ -168,7 +156,6 @@ class ModelHook:
         return version
 
     async def _fetch(self, delivery: "Delivery") -> ContentVersion:
-        """Fetch the content into the store."""
         # A tenant with slow servers makes only its own Models wait.
         share = self._shares.setdefault(delivery.namespace, asyncio.Semaphore(NAMESPACE_DOWNLOADS))
         if share.locked():
@@ -272,8 +259,7 @@ class ModelHook:
 
     async def _report(self, delivery: "Delivery") -> None:
         if delivery.worker:
-            uid, worker = delivery.task.uid, delivery.worker
-            await record(self._ledger, uid, worker, delivery.message, self._retry_s)
+            await self.record(delivery.task.uid, delivery.worker, delivery.message)
 
 
 class Delivery:
@@ -335,7 +321,6 @@ class Delivery:
         return name if _FILE_NAME.fullmatch(name) else "model"
 
     def message(self) -> ProcessMessage:
-        """What the node reports."""
         version = self.version if self.problem is None else None
         phase, details = "asking" if self.is_asking else "fetching", {}
         if version:

@@ -61,7 +61,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_path_prefixes: tuple[str, ...] = DEFAULT_PREFIXES
     """Directories of the node below which Datasets may be. See common.node_paths."""
     credentials_dir: Path | None = None
-    """See BucketKeyDirectory."""
+    """See KeyFiles."""
 
 
 class SourceTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,14 +103,28 @@ class RangeRefused(SourceError):
     """The server cannot go on where a download ended."""
 
 
-class DatasetSource(Protocol):
+class CountRequest(NamedTuple):
+    """What to count, and the means."""
+
+    url: str
+    format: str
+    """One of FORMATS; "": the node cannot tell."""
+    threads: "SourceThreads"
+    timeouts: SourceTimeouts
+
+
+class DatasetSource:
     """The source of one Dataset: it counts the samples."""
+
+    def __init__(self, request: CountRequest) -> None:
+        self._url, self._format, self._threads, self._timeouts = request
 
     async def count_if_changed(self) -> int | None:
         """Count the samples. None: the content has not changed since the last successful call.
 
         Raises: SourceError
         """
+        raise NotImplementedError
 
 
 class Download(NamedTuple):

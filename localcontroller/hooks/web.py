@@ -17,13 +17,14 @@ import aiohttp
 
 from common.lean_imports import system_tls
 from localcontroller.hooks.addresses import AddressFilter, Network
-from localcontroller.hooks.samples import CHUNK_BYTES, SampleCounter
+from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
+    CountRequest,
+    DatasetSource,
     Download,
     RangeRefused,
     Route,
     SourceError,
-    SourceThreads,
     SourceTimeouts,
     file_sample_counter,
     redacted_source_url,
@@ -47,57 +48,34 @@ class HttpFingerprint(NamedTuple):
 NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 
 
-class WebSource:
+class WebSource(DatasetSource):
     """A Dataset behind an http or https URL.
 
     Args: networks: see SourceOptions
     """
 
-    def __init__(
-        self,
-        url: str,
-        format_: str,
-        threads: SourceThreads,
-        timeouts: SourceTimeouts,
-        networks: Collection[Network],
-    ) -> None:
-        self._url = url
-        self._format = format_
-        self._threads = threads
-        self._timeouts = timeouts
+    def __init__(self, request: CountRequest, networks: Collection[Network]) -> None:
+        super().__init__(request)
         self._networks = networks
         self._fingerprint = NO_FINGERPRINT
 
     async def count_if_changed(self) -> int | None:
-        """See DatasetSource."""
-        async with new_session(self._timeouts, self._networks) as session:
-            return await self._count_with(session)
-
-    async def _count_with(self, session: aiohttp.ClientSession) -> int | None:
         where = f"spec.url: {redacted_source_url(self._url)}"
         counter, conditions = file_sample_counter(self._format, self._url), self._conditions()
-        response = await _get(session, self._url, conditions)
-        with _reading(where):
-            return await self._count_if_changed(response, counter, conditions, where)
-
-    async def _count_if_changed(
-        self,
-        response: aiohttp.ClientResponse,
-        counter: SampleCounter,
-        conditions: Mapping[str, str],
-        where: str,
-    ) -> int | None:
-        async with response:
-            fingerprint = _fingerprint(response)
-            if response.status == HTTPStatus.NOT_MODIFIED and conditions:
-                return None
-            _check_status(response.status, where)
-            _check_encoding(response, where)
-            if fingerprint == self._fingerprint != NO_FINGERPRINT:
-                response.close()
-                return None
-            chunks = _chunks(response.content)
-            samples = await self._threads.count(self._url, chunks, counter)
+        async with new_session(self._timeouts, self._networks) as session:
+            response = await _get(session, self._url, conditions)
+            with _reading(where):
+                async with response:
+                    fingerprint = _fingerprint(response)
+                    if response.status == HTTPStatus.NOT_MODIFIED and conditions:
+                        return None
+                    _check_status(response.status, where)
+                    _check_encoding(response, where)
+                    if fingerprint == self._fingerprint != NO_FINGERPRINT:
+                        response.close()
+                        return None
+                    chunks = aiter(response.content.iter_chunked(CHUNK_BYTES))
+                    samples = await self._threads.count(self._url, chunks, counter)
         self._fingerprint = fingerprint
         return samples
 
@@ -118,7 +96,6 @@ class WebContent:
 
     @contextlib.asynccontextmanager
     async def download(self, start: int, tag: str) -> AsyncIterator[Download]:
-        """See ContentSource."""
         where = f"spec.url: {redacted_source_url(self._url)}"
         headers = {"Range": f"bytes={start}-"} if start else {}
         if start and tag:
@@ -138,7 +115,7 @@ class WebContent:
 
 async def _whole(response: aiohttp.ClientResponse, where: str) -> AsyncGenerator[bytes, None]:
     with _reading(where):
-        async for chunk in _chunks(response.content):
+        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             yield chunk
 
 
@@ -207,11 +184,6 @@ def _reading(where: str) -> Iterator[None]:
         raise SourceError(
             "Unavailable", f"{where}: the connection closed before the end of the data"
         ) from error
-
-
-async def _chunks(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    async for chunk in stream.iter_chunked(CHUNK_BYTES):
-        yield chunk
 
 
 def _fingerprint(response: aiohttp.ClientResponse) -> HttpFingerprint:

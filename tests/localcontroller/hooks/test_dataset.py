@@ -19,6 +19,7 @@ from localcontroller.hooks.dataset import DatasetSpec, SourceFactory
 from localcontroller.hooks.files import PathSource
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
+    CountRequest,
     DatasetSource,
     SourceOptions,
     SourceThreads,
@@ -64,14 +65,9 @@ async def test_a_file_that_changed_at_the_same_size_is_counted_again(
 
 
 def source_of(file: Path, format_: str = "csv") -> PathSource:
-    return PathSource(
-        files.NODE_ROOT,
-        str(file),
-        format_,
-        SourceThreads(1, DEFAULT_TIMEOUTS),
-        DEFAULT_TIMEOUTS,
-        DEFAULT_PREFIXES,
-    )
+    threads = SourceThreads(1, DEFAULT_TIMEOUTS)
+    request = CountRequest(str(file), format_, threads, DEFAULT_TIMEOUTS)
+    return PathSource(request, files.NODE_ROOT, DEFAULT_PREFIXES)
 
 
 async def test_a_file_that_did_not_change_is_not_read(data: Path) -> None:
@@ -270,16 +266,15 @@ async def test_a_file_in_utf_16_is_reported_as_unreadable(ledger: Ledger, data: 
 async def test_an_unexpected_error_of_a_source_is_a_problem_of_its_dataset_alone(
     ledger: Ledger,
 ) -> None:
-    class Faulty(SourceFactory):
-        def __init__(self) -> None:
-            pass
-
+    class Faulty(SourceFactory, frozen=True):
         async def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
             raise RuntimeError
 
     await ledger.apply([assign(url="/data/a.csv")])
     (task,) = await ledger.tasks(dataset.PLURAL)
-    faulty = dataset.HeldDataset(task, Faulty())
+    faulty = dataset.HeldDataset(
+        task, Faulty(SourceOptions(), SourceThreads(1, DEFAULT_TIMEOUTS), DEFAULT_TIMEOUTS)
+    )
     await faulty.check()
     message = faulty.message()
     assert (message.details["problem"], message.reason) == ("InternalError", "RuntimeError")
