@@ -478,7 +478,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     )
     """Existing objects of `references` -> objects that these name and the plan reads. Total."""
     plan: Callable[[Observed, datetime], Plan]
-    """Computes the next steps. Total: an invalid spec becomes a condition."""
+    """Computes the next actions and the whole status, from the job and the time in UTC. A default
+    Plan means that the job has converged. Total: an invalid spec becomes a condition."""
     assignments: Callable[[Observed], Mapping[NodeName, Assignment]] = lambda _observed: {}
     """Node -> what the node must hold. Depends only on the spec, the settings, `decisions`, the
     readers, the nodes of pods and of their controllers, the nodes of `node_selector`, and

@@ -89,7 +89,7 @@ class HotModel(ModelName, frozen=True, rename="camel"):
         return self.hot_update or self.hot_update_enabled
 
 
-class Autoscaling(msgspec.Struct, frozen=True, rename="camel"):
+class Autoscaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Limits and metrics of a HorizontalPodAutoscaler (autoscaling/v2)."""
 
     max_replicas: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]

@@ -13,6 +13,8 @@ from edgeai.api.status import Int32, Time, condition_of, mapping, mappings
 _LABELS: Final = "[^=,%]+=[^=,]*(,[^=,%]+=[^=,]*)*"
 _WAVE: Final = f"^([1-9][0-9]{{0,8}}|[1-9][0-9]?%|100%|{_LABELS})$"
 MAX_BROKEN: Final = 100
+ALL_NODES: Final = "100%"
+"""The last wave."""
 _MAX_TIMES_OF_MEDIAN: Final = 10
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Generation = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -109,6 +111,11 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rejected: Generation = 0
     """The status.rollout.version.number of a version that is taken back from every node."""
 
+    @property
+    def all_waves(self) -> list[str]:
+        """With the last one, of all nodes."""
+        return [*self.waves, *([ALL_NODES] if self.waves[-1] != ALL_NODES else [])]
+
     def __post_init__(self) -> None:
         # In Python, unlike in Kubernetes, the end of a pattern is also before a last line feed.
         if any(wave.endswith("\n") for wave in self.waves):
@@ -171,7 +178,7 @@ def facts_of(object_: Object) -> dict[str, str]:
     if not state:
         return {}
     version, before = mapping(state.get("version")), mapping(state.get("previous"))
-    number = len(waves) + (waves[-1:] != ["100%"]) if isinstance(waves, list) else 1
+    number = len(waves) + (waves[-1:] != [ALL_NODES]) if isinstance(waves, list) else 1
     counts = mappings(mapping(status.get("fleet")).get("versions"))
     facts = {
         "version": f"{version.get('number')} ({version.get('url')})",

@@ -79,8 +79,7 @@ class JointInference:
         if loads_model and hot is None:
             estimator.load(environment.model_url)
         self._model = hot or FixedModel(estimator)
-        transport = {} if self._cloud is None else {"transport": self._cloud.transport}
-        self._facts: dict[str, str] = dict(transport)
+        self._facts = {} if self._cloud is None else {"transport": str(self._cloud.transport)}
         self._reporter = (
             reporter_from(
                 environment,

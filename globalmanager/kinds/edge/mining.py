@@ -20,21 +20,10 @@ from globalmanager.kinds.shared.pods import EnvVar, literal
 _EXAMPLES: Final[Mapping[ParameterForm, str]] = {"number": "0.5", "whole number": "7"}
 
 
-def check(
-    path: str, *, hard_example_mining: Mining | None, hard_example_algorithm: Mining | None
-) -> None:
-    """Raises: InvalidSpec; `path` is the path of the worker in the spec"""
-    # Two versions of Sedna's API name the field differently.
-    if hard_example_mining and hard_example_algorithm:
-        problem = "is given beside hardExampleMining, which means the same"
-        raise InvalidSpec(f"{path}.hardExampleAlgorithm", problem, "remove one of them")
-    if hard_example_mining:
-        _check(hard_example_mining, f"{path}.hardExampleMining")
-    if hard_example_algorithm:
-        _check(hard_example_algorithm, f"{path}.hardExampleAlgorithm")
-
-
-def _check(mining: Mining, path: str) -> None:
+def check(mining: Mining | None, path: str) -> None:
+    """Raises: InvalidSpec"""
+    if mining is None:
+        return
     forms = PARAMETERS.get(mining.name)
     if forms is None:
         remedy = f"use one of {', '.join(sorted(PARAMETERS))}"

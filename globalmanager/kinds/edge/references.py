@@ -4,6 +4,7 @@ A job with missing references waits, and the job's status names the missing obje
 reference is not an error, because `kubectl apply` may create objects in any order.
 """
 
+import contextlib
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -13,7 +14,7 @@ import msgspec
 
 from edgeai.api.resources import NODES, SECRETS, Object, ObjectRef, ResourceType
 from edgeai.api.specs import InvalidSpec, parse_spec, shown
-from edgeai.api.status import Finding, Truth, condition_of, mapping
+from edgeai.api.status import Finding, Truth, condition_of, count_of, mapping
 from edgeai.api.workers import WorkerForm
 from edgeai.ids import is_subdomain
 from globalmanager.contract import Job, Observed
@@ -50,10 +51,11 @@ class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
     sha256: str = ""
 
 
-def model_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
-    """The reference to a Model. The Model has the API group of the job's type."""
+def model_ref(job: Job, name: str) -> ObjectRef:
+    """The reference to a Model in the namespace and the API group of the job."""
     # A job of sedna.io refers to a Model of sedna.io, so a manifest of Sedna works unchanged.
-    return ObjectRef(ResourceType(type_.group, type_.version, "models", "Model"), namespace, name)
+    model = ResourceType(job.type.group, job.type.version, "models", "Model")
+    return ObjectRef(model, job.ref.namespace, name)
 
 
 def content_of(model: Object) -> DataSpec:
@@ -67,15 +69,13 @@ def content_of(model: Object) -> DataSpec:
 def newest_number(model: Object) -> int:
     """The version of an assignment with what the Model names now."""
     generation = int(model["metadata"].get("generation", 1))
-    returns = mapping(model.get("status")).get("returns")
-    # Anybody with the right may write a status.
-    return generation + (returns if isinstance(returns, int) and 0 < returns < 2**31 else 0)
+    return generation + count_of(mapping(model.get("status")).get("returns"))
 
 
-def dataset_ref(type_: ResourceType, namespace: str, name: str) -> ObjectRef:
-    """The reference to a Dataset. The Dataset has the API group of the job's type."""
-    dataset = ResourceType(type_.group, type_.version, "datasets", "Dataset")
-    return ObjectRef(dataset, namespace, name)
+def dataset_ref(job: Job, name: str) -> ObjectRef:
+    """As `model_ref`, to a Dataset."""
+    dataset = ResourceType(job.type.group, job.type.version, "datasets", "Dataset")
+    return ObjectRef(dataset, job.ref.namespace, name)
 
 
 def node_ref(name: str) -> ObjectRef:
@@ -88,20 +88,14 @@ def secret_ref(namespace: str, name: str) -> ObjectRef:
 
 def secrets(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
     """The Secrets with the keys of the Models and Datasets among `references`."""
-    return frozenset(_secrets(references))
-
-
-def _secrets(references: Mapping[ObjectRef, Object]) -> Iterator[ObjectRef]:
+    refs: set[ObjectRef] = set()
     for ref, object_ in references.items():
-        if ref.type.kind not in ("Model", "Dataset"):
-            continue
-        try:
-            names = storage.secrets([_source(object_)])
-        # The plan of the job names the fault of the Model. This function only says what to read.
-        except InvalidSpec:
-            continue
-        for name in names:
-            yield secret_ref(ref.namespace, name)
+        if ref.type.kind in ("Model", "Dataset"):
+            # The plan of the job names the fault of the Model. This only says what to read.
+            with contextlib.suppress(InvalidSpec):
+                names = storage.secrets([_source(object_)])
+                refs.update(secret_ref(ref.namespace, name) for name in names)
+    return frozenset(refs)
 
 
 def named(
@@ -114,23 +108,22 @@ def named(
     """The objects that a job names: Models and Datasets of the job's namespace, Nodes of its
     workers.
     """
-    type_, namespace = job.type, job.ref.namespace
     return frozenset(
         (
-            *(model_ref(type_, namespace, name) for name in models),
-            *(dataset_ref(type_, namespace, name) for name in datasets),
+            *(model_ref(job, name) for name in models),
+            *(dataset_ref(job, name) for name in datasets),
             *(node_ref(fixed_node(form)) for form in forms if fixed_node(form)),
         )
     )
 
 
 def model_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
-    return _data_obstacle(observed, model_ref(observed.type, observed.ref.namespace, name), path)
+    return _data_obstacle(observed, model_ref(observed, name), path)
 
 
 def content_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
     """Why a node cannot fetch the content of a Model that is not missing otherwise."""
-    ref = model_ref(observed.type, observed.ref.namespace, name)
+    ref = model_ref(observed, name)
     try:
         url = _data_of(observed.references[ref]).url
     except (KeyError, InvalidSpec):  # `model_obstacle` names the fault
@@ -147,7 +140,7 @@ def dataset_obstacle(observed: Observed, name: str, path: str, *, node: str) -> 
     Args: node: node of the worker that reads the Dataset; "" when the worker runs on the
         Dataset's node
     """
-    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    ref = dataset_ref(observed, name)
     obstacle = _data_obstacle(observed, ref, path)
     if obstacle:
         return obstacle
@@ -168,7 +161,7 @@ def file_obstacle(observed: Observed, name: str, path: str, *, node: str) -> Obs
     obstacle = dataset_obstacle(observed, name, path, node=node)
     if obstacle:
         return obstacle
-    data = _data_of(observed.references[dataset_ref(observed.type, observed.ref.namespace, name)])
+    data = _data_of(observed.references[dataset_ref(observed, name)])
     format_ = data.format or posixpath.splitext(data.url)[1].removeprefix(".")
     if not urlsplit(data.url).scheme and format_ in ("jsonl", "ndjson"):
         return None
@@ -204,12 +197,9 @@ def _data_obstacle(observed: Observed, ref: ObjectRef, path: str) -> Obstacle | 
         url = _data_of(data).url
     except InvalidSpec as error:
         return Obstacle(f"{ref.type.kind}Invalid", f"{subject}: {error}")
-    try:
-        # The plan checks the place, because the prefixes are settings of the GlobalManager, which
-        # `read` of a Model does not have.
-        storage.check_place(url, observed.settings)
-    except InvalidSpec as error:
-        return Obstacle("PathNotAllowed", f"{subject}: {error}")
+    # The prefixes are settings of the GlobalManager, which `read` of a Model does not have.
+    if fault := storage.fault_of_place(url, observed.settings):
+        return Obstacle("PathNotAllowed", f"{subject}: {fault}")
     # A pod without the Secret could not read the bucket.
     for name in storage.secrets([_source(data)]):
         return secret_obstacle(observed, name, f"credentialName of {subject}")
@@ -237,27 +227,31 @@ def bucket_endpoint(observed: Observed, secret: str) -> str:
     """URL of the S3 server that the annotations of the Secret name; "" when they name none, or when
     there is no Secret.
     """
-    object_ = observed.references.get(secret_ref(observed.ref.namespace, secret))
+    return server_of(observed.references.get(secret_ref(observed.ref.namespace, secret)))
+
+
+def server_of(secret: Object | None) -> str:
+    """As `bucket_endpoint`."""
     try:
-        return "" if object_ is None else storage.endpoint(object_)
-    # `secret_obstacle` has named the fault. Nothing is created until it is corrected.
+        return "" if secret is None else storage.endpoint(secret)
+    # `secret_obstacle` names the fault. Nothing is created until it is corrected.
     except InvalidSpec:
         return ""
 
 
 def model_source(observed: Observed, name: str, env: str) -> storage.Source:
     """The data of a Model. The Model must exist and be valid."""
-    return _used(observed, model_ref(observed.type, observed.ref.namespace, name), env)
+    return _used(observed, model_ref(observed, name), env)
 
 
 def dataset_source(observed: Observed, name: str, env: str) -> storage.Source:
     """The data of a Dataset. The Dataset must exist and be valid."""
-    return _used(observed, dataset_ref(observed.type, observed.ref.namespace, name), env)
+    return _used(observed, dataset_ref(observed, name), env)
 
 
 def dataset_node(observed: Observed, name: str) -> str:
     """The node that the Dataset names; "" when the Dataset is missing or not valid."""
-    ref = dataset_ref(observed.type, observed.ref.namespace, name)
+    ref = dataset_ref(observed, name)
     try:
         return _data_of(observed.references[ref]).node_name
     # The assignments of a job are computed also while a reference is missing.
@@ -267,14 +261,12 @@ def dataset_node(observed: Observed, name: str) -> str:
 
 def dataset_format(observed: Observed, name: str) -> str:
     """The format that the Dataset names; "" when its URL tells. The Dataset must exist."""
-    return _data_of(
-        observed.references[dataset_ref(observed.type, observed.ref.namespace, name)]
-    ).format
+    return _data_of(observed.references[dataset_ref(observed, name)]).format
 
 
 def dataset_samples(observed: Observed, name: str) -> int | None:
     """The number of samples that a LocalController has counted in the Dataset; None: not known."""
-    dataset = observed.references.get(dataset_ref(observed.type, observed.ref.namespace, name), {})
+    dataset = observed.references.get(dataset_ref(observed, name), {})
     number = mapping(dataset.get("status")).get("numberOfSamples")
     # Anybody with the right may write a status, and this number becomes the weight of a trainer.
     is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 0
@@ -314,15 +306,9 @@ def worker_obstacles(observed: Observed, form: WorkerForm, path: str) -> Iterabl
     # A template brings its image, and its hostPath is a matter of the Pod Security Standard.
     if form.worker_spec is not None:
         yield _image_obstacle(observed, framework(form.worker_spec), f"{path}.workerSpec")
-        yield _forbidden_scripts(observed, form.worker_spec.script_dir, f"{path}.workerSpec")
-
-
-def _forbidden_scripts(observed: Observed, directory: str, path: str) -> Obstacle | None:
-    try:
-        storage.check_directory(directory, observed.settings, f"{path}.scriptDir")
-    except InvalidSpec as error:
-        return Obstacle("PathNotAllowed", str(error))
-    return None
+        directory, field = form.worker_spec.script_dir, f"{path}.workerSpec.scriptDir"
+        if fault := storage.fault_of_directory(directory, observed.settings, field):
+            yield Obstacle("PathNotAllowed", str(fault))
 
 
 def _image_obstacle(observed: Observed, key: str, path: str) -> Obstacle | None:
@@ -336,6 +322,15 @@ def _image_obstacle(observed: Observed, key: str, path: str) -> Obstacle | None:
         f"no image is configured for framework {key} ({path}; configured: {configured}): {remedy}"
     )
     return Obstacle("FrameworkImageNotConfigured", text)
+
+
+def clashing_keys(sources: Iterable[storage.Source]) -> Iterator[Obstacle]:
+    """Why one container cannot use all of these."""
+    names = storage.secrets(sources)
+    # A container can use the keys of one Secret: the names of the keys are the same in all.
+    if len(names) > 1:
+        text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
+        yield Obstacle("CredentialsDiffer", f"{text}: put them into one Secret")
 
 
 def resolved(obstacles: Iterable[Obstacle]) -> Finding:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from edgeai.api import templates
 from edgeai.api.resources import Object
 from edgeai.api.specs import InvalidSpec, check_object_name, shown
@@ -22,22 +20,6 @@ from globalmanager.kinds.shared.pods import EnvVar
 
 _ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _SCRIPTS_VOLUME: Final = "edgeai-scripts"
-
-
-class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts from which `build` makes the pod template of a worker."""
-
-    role: str
-    form: WorkerForm
-    env: Sequence[EnvVar]
-    data: storage.Placement = storage.Placement()
-    name: WorkerName | None = None
-    """Name of the worker. None when every pod has its own worker name."""
-    # The only policy that a Deployment may have.
-    restart_policy: str = "Always"
-    is_edge: bool = False
-    """Whether the worker reports to the LocalController of its node. Kubernetes does not evict the
-    pod of such a worker from a fixed node while the node is out of contact."""
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -114,32 +96,44 @@ def set_by_user(form: WorkerForm, names: Iterable[str]) -> list[str]:
 # ---- building -----------------------------------------------------------------------------------
 
 
-def build(observed: Observed, worker: WorkerPod) -> Object:
+def build(
+    observed: Observed,
+    form: WorkerForm,
+    *,
+    role: str,
+    env: Sequence[EnvVar],
+    data: storage.Placement,
+    name: WorkerName | None,
+    restart_policy: str = "Always",  # the only policy that a Deployment may have
+    is_edge: bool = False,
+) -> Object:
     """The pod template of a worker. `check` has accepted the form, and the settings have its
     image.
+
+    Args:
+        name: of the worker; None when every pod has its own worker name
+        is_edge: see `pods.build`
     """
     return pods.build(
         observed,
-        _given_template(worker.form, observed.settings),
-        role=worker.role,
-        env=worker.env,
-        data=worker.data,
+        given_template(form, observed.settings),
+        role=role,
+        env=env,
+        data=data,
         # The LocalController finds by this label the pod of a worker among the pods of its node.
-        labels={LABEL_WORKER: worker.name} if worker.name else {},
-        node=fixed_node(worker.form),
-        restart_policy=worker.restart_policy,
-        is_edge=worker.is_edge,
+        labels={LABEL_WORKER: name} if name else {},
+        node=fixed_node(form),
+        restart_policy=restart_policy,
+        is_edge=is_edge,
     )
 
 
-def _given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
+def given_template(form: WorkerForm, settings: WorkerSettings) -> Object:
+    """The template in the form, or one that runs the script of its workerSpec."""
     if form.template is not None:
         return form.template
-    assert form.worker_spec is not None  # `check` has made sure
-    return _template_of(form.worker_spec, settings)
-
-
-def _template_of(worker_spec: WorkerSpec, settings: WorkerSettings) -> Object:
+    worker_spec = form.worker_spec
+    assert worker_spec is not None  # `check` has made sure
     directory = worker_spec.script_dir
     # Read-only: all workers of the node that name the directory run these scripts.
     mount = {"name": _SCRIPTS_VOLUME, "mountPath": directory, "readOnly": True}

@@ -86,31 +86,24 @@ def check_url(url: str, path: str = "spec.url") -> None:
         _check_host_path(url, path)
 
 
-def check_place(url: str, settings: WorkerSettings, path: str = "spec.url") -> None:
-    """Raises: InvalidSpec unless a pod may mount the directory of the URL, a checked one"""
+def fault_of_place(
+    url: str, settings: WorkerSettings, path: str = "spec.url"
+) -> InvalidSpec | None:
+    """Why no pod may mount the directory of the URL, a checked one; None: pods may."""
     # A remote URL mounts nothing of the node.
-    if not urlsplit(url).scheme:
-        check_directory(mounted(url), settings, path)
+    return None if urlsplit(url).scheme else fault_of_directory(mounted(url), settings, path)
 
 
-def fault_of_place(url: str, settings: WorkerSettings) -> InvalidSpec | None:
-    """As `check_place`, with the fault as the result."""
-    try:
-        check_place(url, settings)
-    except InvalidSpec as error:
-        return error
-    return None
-
-
-def check_directory(directory: str, settings: WorkerSettings, path: str) -> None:
-    """Raises: InvalidSpec unless the settings let a pod mount this directory of a node"""
+def fault_of_directory(directory: str, settings: WorkerSettings, path: str) -> InvalidSpec | None:
+    """Why the settings let no pod mount this directory of a node; None: they do."""
     # Prefixes are compared as texts, and /data//a is the same directory as /data/a. For a Dataset,
     # the LocalController checks again behind symbolic links, which no text shows.
     wrong = obstacle(normal(directory), settings.node_path_prefixes)
-    if wrong:
-        problem = f"workers may not have {shown(directory)} of a node, because of {shown(wrong)}"
-        remedy = "move the data, or name its directory in --node-path-prefixes of the GlobalManager"
-        raise InvalidSpec(path, problem, remedy)
+    if not wrong:
+        return None
+    problem = f"workers may not have {shown(directory)} of a node, because of {shown(wrong)}"
+    remedy = "move the data, or name its directory in --node-path-prefixes of the GlobalManager"
+    return InvalidSpec(path, problem, remedy)
 
 
 def check_bucket_url(url: str, path: str) -> None:

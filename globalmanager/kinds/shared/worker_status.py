@@ -52,7 +52,7 @@ def total(status: Mapping[str, Any], count: str) -> int | None:
     infos = [info for entry in worker_entries(status).values() for info in _infos(entry)]
     infos.append(mapping(status.get(COUNTED_IN_SLICES)))
     # The sum of entries and not of reports: a report that comes twice counts once.
-    numbers = [_count(info[count]) for info in infos if _is_number(info.get(count))]
+    numbers = [_count(info[count]) for info in infos if is_number(info.get(count))]
     return min(sum(numbers), _MAX_COUNT) if numbers else None
 
 
@@ -63,10 +63,10 @@ def _infos(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _count(value: Any) -> int:
-    return int(min(max(value, 0), _MAX_COUNT)) if _is_number(value) else 0
+    return int(min(max(value, 0), _MAX_COUNT)) if is_number(value) else 0
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether JSON keeps the number exactly: finite, and within the integers of a double."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and -_MAX_COUNT <= value <= _MAX_COUNT
@@ -292,7 +292,7 @@ def _merged(elsewhere: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(counts: Any) -> dict[str, Any]:
-    return {name: value for name, value in mapping(counts).items() if _is_number(value)}
+    return {name: value for name, value in mapping(counts).items() if is_number(value)}
 
 
 def _lasting(counts: Any) -> dict[str, Any]:

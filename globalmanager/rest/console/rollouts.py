@@ -4,17 +4,14 @@ All of it comes from the stored decision and from what workers report. Pure and 
 may be whatever another release, or somebody else, has written.
 """
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-import msgspec
-
 from edgeai.api.objects import labels_of
 from edgeai.api.resources import CONFIG_MAPS, Object, ResourceType, ref_of
-from edgeai.api.rollouts import ModelVersion, Phase, Rollout, RolloutStatus
+from edgeai.api.rollouts import ALL_NODES, ModelVersion, Phase, Rollout, RolloutStatus
 from edgeai.api.slices import slice_names
 from edgeai.api.status import mapping
 from edgeai.faults.tones import Tone
@@ -24,14 +21,13 @@ from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.edge.jointinferenceservice import KIND
 from globalmanager.kinds.edge.jointinferenceservice.fleet_models import Reports, reports_of
 from globalmanager.kinds.edge.jointinferenceservice.model_rollout import stored
-from globalmanager.kinds.edge.jointinferenceservice.rollout import Waves
+from globalmanager.kinds.edge.jointinferenceservice.rollout import Waves, wave_size
 from globalmanager.rest.api import ObjectCache
 
 AWAY: Final = "away"
 """How a node out of contact looks: nobody knows what its worker does."""
 _LOOKS: Final = (Tone.BAD, AWAY, Tone.WAITING, Tone.GOOD, Tone.DONE)
 """What a person looks at first comes first."""
-_ALL: Final = "100%"
 
 
 class RolloutNode(NamedTuple):
@@ -123,13 +119,11 @@ class FleetRollout:
 
     def steps(self, nodes: Collection[RolloutNode]) -> list[tuple[str, str, Tone]]:
         """(wave, how far it is, tone); the present one is WAITING or BAD."""
-        waves = list(self._spec.waves) if self._spec else []
-        waves += [_ALL] if waves and waves[-1] != _ALL else []
-        size, steps = 0, []
+        waves, size, steps = self._spec.all_waves if self._spec else (), 0, []
         for number, wave in enumerate(waves, 1):
-            size = max(size, _size(wave, len(nodes)))
+            size = max(size, wave_size(wave, len(nodes)))
             count = f": {size} node{'s' * (size > 1)}" if size and "=" not in wave else ""
-            name = "all" if wave == _ALL else wave
+            name = "all" if wave == ALL_NODES else wave
             steps.append((name, *self._step(number, count, nodes)))
         return steps
 
@@ -149,7 +143,8 @@ class FleetRollout:
         guard = self._spec.guard if self._spec else None
         if guard is None:
             return None
-        key, counts = f"{guard.metric} of {self._state.version}", self._counts(guard.metric)
+        key, reports = f"{guard.metric} of {self._state.version}", self._reports.values()
+        counts = (one.counts(self._state.version, guard.metric) for one in reports)
         samples, hits = guard.share_of(counts) if self._is_under_way else (0.0, 0.0)
         share = hits / samples if samples else None
         figures = "" if share is None else f" is {share:.4g} of {samples:.0f} samples, and"
@@ -159,20 +154,3 @@ class FleetRollout:
         numbers = {} if share is None else {key: share}
         trace, is_over = f"{self._observed.uid} {key}", not self._is_under_way
         return GuardView(trace, text, guard.threshold, numbers, is_over)
-
-    def _counts(self, metric: str) -> Iterator[tuple[int, int]]:
-        """Samples and hits of each worker that answers with the version."""
-        version = self._state.version
-        for one in self._reports.values():
-            samples, details = one.task_info.seen_of_version, one.details
-            hits = msgspec.to_builtins(one.task_info)[f"{metric}OfVersion"]
-            is_counted = details.serves(version) == version.number and hits <= samples
-            if is_counted and details.model_version == one.task_info.version:
-                yield samples, hits
-
-
-def _size(wave: str, nodes: int) -> int:
-    """How many nodes a wave should have; 0 for a wave by labels."""
-    if "=" in wave:
-        return 0
-    return math.ceil(nodes * int(wave[:-1]) / 100) if wave.endswith("%") else int(wave)

@@ -1,8 +1,5 @@
 """Reads the spec of a Dataset, and plans the Dataset: says whether the node has counted the samples
 and whether the node is in contact.
-
-The engine plans again when the Dataset, its Node or the contact to the node has changed. Pure and
-total.
 """
 
 from datetime import datetime
@@ -38,7 +35,6 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Write only the status. A default Plan means that the Dataset has converged."""
     if is_being_deleted(observed.object):
         return Plan()
     spec: DatasetSpec | None = observed.spec

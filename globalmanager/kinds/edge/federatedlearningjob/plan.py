@@ -58,12 +58,6 @@ class Outcome(NamedTuple):
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The next actions and the whole status of one job. A default Plan means that the job has
-    converged.
-
-    Args:
-        now: UTC
-    """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
     # The end is final: a later edit of the spec, or a Model that is deleted afterwards, starts

@@ -12,7 +12,7 @@ from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.worker_form import check, fixed_node
 from globalmanager.kinds.shared import workloads
 from globalmanager.kinds.shared.replication import replica_name
-from globalmanager.kinds.shared.storage import Source, check_bucket_url, secrets
+from globalmanager.kinds.shared.storage import Source, check_bucket_url
 
 AGGREGATION: Final = "aggregation"
 TRAIN: Final = "train"
@@ -121,27 +121,19 @@ def _transmitter_secret(spec: FederatedLearningJobSpec) -> str:
 
 
 def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterator[refs.Obstacle]:
-    """Trainers whose container would need the keys of two Secrets. A container can use one Secret
-    only.
-    """
+    """Trainers whose container would need the keys of two Secrets."""
     s3 = spec.transmitter.s3 if spec.transmitter else None
-    transmitted = (
-        [Source(env="", url=s3.agg_data_path, credential=s3.credential_name)] if s3 else []
-    )
-    outputs = [
-        *transmitted,
-        refs.model_source(observed, spec.aggregation_worker.model.name, env=""),
-    ]
+    outputs = [refs.model_source(observed, spec.aggregation_worker.model.name, env="")]
+    if s3:
+        outputs.append(Source(env="", url=s3.agg_data_path, credential=s3.credential_name))
     pretrained = spec.pretrained_model
     start = [refs.model_source(observed, pretrained.name, env="")] if pretrained else []
     for worker in spec.training_workers:
         inputs = [refs.dataset_source(observed, worker.dataset.name, env=""), *start]
         # Outputs are in the worker and inputs in its init container. Each of the two may have one
-        # Secret: the keys have the same names, and the second would replace the first.
-        for names in (secrets(outputs), secrets(inputs)):
-            if len(names) > 1:
-                text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
-                yield refs.Obstacle("CredentialsDiffer", f"{text}: put them into one Secret")
+        # Secret.
+        for sources in (outputs, inputs):
+            yield from refs.clashing_keys(sources)
 
 
 def shared_dataset(spec: FederatedLearningJobSpec) -> str:
@@ -171,7 +163,7 @@ def worker_name(job: str, index: int | None) -> WorkerName:
 def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:
     """The Model that the job makes."""
     name = spec.aggregation_worker.model.name
-    return refs.model_ref(observed.type, observed.ref.namespace, name)
+    return refs.model_ref(observed, name)
 
 
 def node_of(observed: Observed, worker: TrainingWorker) -> str:

@@ -26,7 +26,7 @@ from globalmanager.kinds.edge.federatedlearningjob.worker_secrets import (
     Place,
     place,
 )
-from globalmanager.kinds.edge.worker_form import WorkerPod, build
+from globalmanager.kinds.edge.worker_form import build
 from globalmanager.kinds.shared import children, storage
 from globalmanager.kinds.shared.pods import (
     WORKER_SECRET,
@@ -91,9 +91,10 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layo
         [msgspec.structs.replace(result, is_output=True), *_pretrained(observed, spec)],
         observed.settings,
     )
-    worker = WorkerPod(
+    template = build(
+        observed,
+        spec.aggregation_worker,
         role=AGGREGATION,
-        form=spec.aggregation_worker,
         env=[
             *_common_env(observed, spec, name),
             # without this variable Sedna's library guesses an address
@@ -107,7 +108,7 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layo
         # new pod.
         restart_policy="OnFailure",
     )
-    return children.pod(observed, name=name, role=AGGREGATION, template=build(observed, worker))
+    return children.pod(observed, name=name, role=AGGREGATION, template=template)
 
 
 def _participants(file: Place) -> storage.Placement:
@@ -152,10 +153,11 @@ def _trainer(
     result = refs.model_source(observed, spec.aggregation_worker.model.name, env="MODEL_URL")
     # Each trainer saves the result, too, on its own node.
     sources = [dataset, msgspec.structs.replace(result, is_output=True)]
-    worker = WorkerPod(
-        role=TRAIN,
+    template = build(
+        observed,
         # The node stands in the pod, so a scheduler cannot move the trainer away from its data.
-        form=msgspec.structs.replace(form, node_name=types.node_of(observed, form)),
+        msgspec.structs.replace(form, node_name=types.node_of(observed, form)),
+        role=TRAIN,
         env=[
             *_common_env(observed, spec, name),
             # The DNS name, as in Sedna: a Service that is made again has another address.
@@ -176,7 +178,7 @@ def _trainer(
         restart_policy="OnFailure",
         is_edge=True,
     )
-    pod = children.pod(observed, name=name, role=TRAIN, template=build(observed, worker))
+    pod = children.pod(observed, name=name, role=TRAIN, template=template)
     return children.without_token(pod)
 
 

@@ -21,11 +21,11 @@ def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
     """
     if is_being_deleted(observed.object):
         return {}
-    workers = {_worker(observed, role): grants.grant(observed, role) for role in ROLES}
+    workers = {worker_name(observed, role): grants.grant(observed, role) for role in ROLES}
     by_node: dict[NodeName, set[WorkerName]] = {}
     for node, role in _places(observed):
         if is_subdomain(node):
-            by_node.setdefault(NodeName(node), set()).add(_worker(observed, role))
+            by_node.setdefault(NodeName(node), set()).add(worker_name(observed, role))
     return {
         node: Assignment.of(observed, spec={}, workers=workers, reporting=frozenset(names))
         for node, names in sorted(by_node.items())
@@ -50,7 +50,3 @@ def _places(observed: Observed) -> Iterator[tuple[str, str]]:
         yield from ((current.node, role) for role in (TRAIN, EVAL))
     for role in ROLES if observed.spec is not None else ():
         yield types.node_of(observed, observed.spec, role), role
-
-
-def _worker(observed: Observed, role: str) -> WorkerName:
-    return worker_name(observed.ref.name, role)

@@ -7,7 +7,6 @@ base model is copied because that library saves into its directory, and inputs a
 
 import json
 import posixpath
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -124,12 +123,11 @@ def with_samples(
     variables = {variable: target, **({"BASE_MODEL_URL": base_copy(base)} if base else {})}
     return msgspec.structs.replace(
         data,
-        env=(*_without(data, variables), *(literal(*item) for item in variables.items())),
+        env=(
+            *(variable for variable in data.env if variable["name"] not in variables),
+            *(literal(*item) for item in variables.items()),
+        ),
         volumes=(*data.volumes, {"name": _VOLUME, "emptyDir": {}}),
         mounts=(*data.mounts, mount),
         init_containers=(*data.init_containers, init),
     )
-
-
-def _without(data: storage.Placement, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [variable for variable in data.env if variable["name"] not in names]

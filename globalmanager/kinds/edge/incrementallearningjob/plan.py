@@ -1,12 +1,10 @@
 """Plans what an IncrementalLearningJob needs next.
 
-The engine plans again when the job has changed, or its workers' pods, or the Dataset, Models and
-Nodes that the job refers to, or the contact to its edges. Pure and total. The plan writes the next
-state of the rounds (`rounds`) and acts on it only when it is in .status: the state says what to do,
-after a kill at any point too.
+The plan writes the next state of the rounds (`rounds`) and acts on it only when it is in .status:
+the state says what to do, after a kill at any point too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,7 +14,6 @@ from edgeai.api import pod_state
 from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec, Phase, Stage
 from edgeai.api.objects import is_being_deleted
 from edgeai.api.pod_state import phase_of
-from edgeai.api.resources import Object
 from edgeai.api.status import STARTING, WAITING, Finding, Truth
 from edgeai.faults import pod_faults
 from globalmanager.contract import Observed, Plan
@@ -43,11 +40,6 @@ _NORMAL_ENDS: Final = ("Deployed", "NotDeployed", rounds.OUTDATED)
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The next actions and the whole status of one job. A default Plan means that the job has
-    converged.
-
-    Args: now: UTC
-    """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
     spec: IncrementalLearningJobSpec | None = observed.spec
@@ -94,13 +86,14 @@ def _concluded(
     if actions is None:  # the inference worker goes on
         pods_of_rounds = lifecycle.own_pods(observed) if is_suspended else []
         actions = (lifecycle.clean_up(pods_of_rounds),)
-    examination = pod_faults.examine(_examined(observed, state), now)
+    # Attempts that failed are over.
+    pods = (pod for pod in observed.pods if phase_of(pod) != "Failed" and silent_since(pod) is None)
+    examination = pod_faults.examine(pods, now)
     learning = _learning(observed, state, findings, examination)
     phase = _PHASES[state.current.stage] if state.current else Phase.WATCHING
     phase = Phase.SUSPENDED if is_suspended else phase
     if any(finding.truth is not Truth.TRUE for finding in findings):
         phase = Phase.PENDING if findings[0].truth is Truth.TRUE else Phase.INVALID
-    pods = observed.pods
     conclusion = lifecycle.conclude(
         observed,
         now,
@@ -108,22 +101,15 @@ def _concluded(
         phase=sedna.phase(observed, phase),
         nodes=nodes(observed),
         fields={
-            **state.fields,
-            "active": sum(map(pod_state.is_active, pods)),
-            "failed": sum(phase_of(pod) == "Failed" for pod in pods),
+            **msgspec.to_builtins(state),
+            "active": sum(map(pod_state.is_active, observed.pods)),
+            "failed": sum(phase_of(pod) == "Failed" for pod in observed.pods),
         },
         examination=examination,
         stages=tuple(stage for stage in actions if stage),
         timers=timers,
     )
     return stages.with_conditions(observed, state, conclusion, now)
-
-
-def _examined(observed: Observed, state: State) -> Iterator[Object]:
-    """The pods whose faults count. Attempts that failed are over."""
-    for pod in observed.pods:
-        if phase_of(pod) != "Failed" and silent_since(pod) is None:
-            yield pod
 
 
 def _learning(

@@ -305,7 +305,8 @@ class Rounds(NamedTuple):
         """Why the inference worker does not have the model; "": it may get it, so look again."""
         if workers.update_of(self.observed, current) == "failed":
             return "the inference worker could not load the model: see its log", Timers()
-        contact = workers.inference_contact(self.observed, self.spec)
+        node = types.node_of(self.observed, self.spec, types.INFERENCE)
+        contact = self.observed.contacts.get(NodeName(node))
         if contact is not None and not contact.connected:
             return "", Timers()  # nobody knows what the worker does
         looks_s = workers.updated_s(self.spec)

@@ -59,11 +59,7 @@ def read(object_: Object) -> IncrementalLearningJobSpec:
         problem = f"{shown(condition.metric)} is not known before training"
         remedy = f"use {SAMPLES} or {HARD_EXAMPLES}"
         raise InvalidSpec("spec.trainSpec.trigger.condition.metric", problem, remedy)
-    mining.check(
-        "spec.deploySpec",
-        hard_example_mining=spec.deploy_spec.hard_example_mining,
-        hard_example_algorithm=None,
-    )
+    mining.check(spec.deploy_spec.hard_example_mining, "spec.deploySpec.hardExampleMining")
     return spec
 
 
@@ -100,7 +96,7 @@ def models(spec: IncrementalLearningJobSpec) -> Iterator[tuple[str, str]]:
 
 def samples(observed: Observed, spec: IncrementalLearningJobSpec) -> int | None:
     """The number of samples in the Dataset as its spec now is; None: not known."""
-    ref = refs.dataset_ref(observed.type, observed.ref.namespace, spec.dataset.name)
+    ref = refs.dataset_ref(observed, spec.dataset.name)
     dataset = observed.references.get(ref, {"metadata": {}})
     counted, generation = condition_of(dataset, "Counted"), dataset["metadata"].get("generation")
     # After an edit of its url, the number is that of the former data until the node has counted.
@@ -111,7 +107,7 @@ def samples(observed: Observed, spec: IncrementalLearningJobSpec) -> int | None:
 
 
 def model_format(observed: Observed, name: str) -> str:
-    ref = refs.model_ref(observed.type, observed.ref.namespace, name)
+    ref = refs.model_ref(observed, name)
     spec = mapping(observed.references.get(ref, {}).get("spec"))
     return str(spec.get("format") or "")
 
@@ -122,8 +118,8 @@ def of_format(models: list[TrainedModel], format_: str) -> str:
     return next(same, models[0].url if models else "")
 
 
-def worker_name(job: str, role: str) -> WorkerName:
-    return WorkerName(f"{job}-{role}")
+def worker_name(observed: Observed, role: str) -> WorkerName:
+    return WorkerName(f"{observed.ref.name}-{role}")
 
 
 def is_path(url: str) -> bool:
@@ -182,10 +178,9 @@ def _missing(
         yield refs.dataset_obstacle(observed, name, "spec.dataset.name", node=node)
     if spec.credential_name:
         yield refs.secret_obstacle(observed, spec.credential_name, "spec.credentialName")
-    try:
-        storage.check_place(f"{spec.output_dir}/model", observed.settings, "spec.outputDir")
-    except InvalidSpec as error:
-        yield refs.Obstacle("PathNotAllowed", str(error))
+    place = f"{spec.output_dir}/model"
+    if fault := storage.fault_of_place(place, observed.settings, "spec.outputDir"):
+        yield refs.Obstacle("PathNotAllowed", str(fault))
     for form, path in forms(spec):
         yield from refs.worker_obstacles(observed, form, path)
 
@@ -193,8 +188,7 @@ def _missing(
 def forbidden(observed: Observed, urls: Iterable[str]) -> Iterator[refs.Obstacle]:
     """Data of the rounds that workers may not have, or no longer."""
     for url in urls:
-        fault = storage.fault_of_place(url, observed.settings)
-        if fault is not None:
+        if fault := storage.fault_of_place(url, observed.settings):
             text = f".status: {fault.problem}; {fault.remedy}"
             yield refs.Obstacle("PathNotAllowed", text)
 
@@ -207,8 +201,4 @@ def _clashes(observed: Observed, spec: IncrementalLearningJobSpec) -> Iterator[r
     sources = [refs.model_source(observed, name, env="") for name, _ in models(spec)]
     output = storage.Source(env="", url=spec.output_dir, credential=spec.credential_name)
     data = refs.dataset_source(observed, spec.dataset.name, env="")
-    names = storage.secrets([*sources, data, output])
-    # A container can use the keys of one Secret: the names of the keys are the same in all.
-    if len(names) > 1:
-        text = f"one worker would need the keys of the Secrets {' and '.join(names)}"
-        yield refs.Obstacle("CredentialsDiffer", f"{text}: put them into one Secret")
+    yield from refs.clashing_keys([*sources, data, output])

@@ -3,7 +3,6 @@
 Total: a status may contain anything, and so may a report.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -22,7 +21,7 @@ from edgeai.api.specs import InvalidSpec
 from edgeai.api.status import Metric, mapping, mappings, worker_entries
 from globalmanager.contract import Observed
 from globalmanager.kinds.edge.incrementallearningjob.spec import job_directory, worker_name
-from globalmanager.kinds.shared import status, storage
+from globalmanager.kinds.shared import status, storage, worker_status
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -32,7 +31,7 @@ METRICS: Final = "metrics."
 
 
 class State(msgspec.Struct, frozen=True):
-    """What decides the next step. The plan writes a new one before it acts on it."""
+    """What decides the next step: fields of .status. The plan writes it before it acts."""
 
     round: int = 0
     current: Round | None = None
@@ -41,12 +40,6 @@ class State(msgspec.Struct, frozen=True):
     former: Deployed | None = None
     last: Outcome | None = None
     metrics: list[Metric] = []
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of .status."""
-        fields: dict[str, Any] = msgspec.to_builtins(self)
-        return fields
 
 
 def state_of(observed: Observed) -> State:
@@ -130,7 +123,7 @@ def result_of(observed: Observed, current: Round) -> Result | None:
     The worker has the same name in each round. Its models tell the round: they are in the directory
     of the round, or the report is one of another round.
     """
-    name = worker_name(observed.ref.name, current.stage.lower())
+    name = worker_name(observed, current.stage.lower())
     entry = worker_entries(status.status_of(observed)).get(name, {})
     details = mapping(entry.get("details"))
     told = {
@@ -167,19 +160,13 @@ def _metrics(numbers: Mapping[str, Any], index: int) -> dict[str, float]:
     others = () if index else tuple(f"{METRICS}{other}." for other in range(1, MAX_MODELS))
     found = {}
     for name, value in numbers.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if (
-            name.startswith(prefix)
-            and not name.startswith(others)
-            and is_number
-            and math.isfinite(value)
-        ):
+        is_of_model = name.startswith(prefix) and not name.startswith(others)
+        if is_of_model and worker_status.is_number(value):
             found[name.removeprefix(prefix)] = float(value)
     return dict(sorted(found.items())[:MAX_METRICS])
 
 
 def shown_metrics(result: Result) -> list[Metric]:
-    """For .status.metrics."""
     deltas = {
         f"{name}_delta": value - result.former[name]
         for name, value in result.new.items()

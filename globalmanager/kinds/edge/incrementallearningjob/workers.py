@@ -11,18 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from edgeai.api.incrementallearningjob import (
-    MAX_NUMBER,
-    IncrementalLearningJobSpec,
-    Round,
-    Stage,
-)
+from edgeai.api.incrementallearningjob import IncrementalLearningJobSpec, Round, Stage
 from edgeai.api.pod_state import phase_of
 from edgeai.api.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, SECRETS, Object, ObjectRef
-from edgeai.api.status import Truth, condition_of, mapping, worker_entries
+from edgeai.api.status import Truth, condition_of, count_of, mapping, worker_entries
 from edgeai.api.workers import WorkerForm
-from edgeai.ids import NodeName
-from globalmanager.contract import Contact, Create, Observed, UpdateRule
+from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.edge import grants, mining, suspension
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.incrementallearningjob import inputs
@@ -35,7 +29,7 @@ from globalmanager.kinds.edge.incrementallearningjob.spec import (
     worker_name,
 )
 from globalmanager.kinds.edge.incrementallearningjob.state import State
-from globalmanager.kinds.edge.worker_form import WorkerPod, build, framework
+from globalmanager.kinds.edge.worker_form import build, given_template
 from globalmanager.kinds.shared import children, objects, status, storage
 from globalmanager.kinds.shared.lifecycle import own_pods, pause_left_s
 from globalmanager.kinds.shared.pods import WORKER_SECRET, EnvVar, literal, worker_api
@@ -62,15 +56,15 @@ def desired(
 ) -> tuple[Create, ...]:
     """The children in the order of creation."""
     # Each worker has one of its own, as each may have a node of its own.
-    names = {role: worker_name(observed.ref.name, role) for role in ROLES}
-    secrets = (grants.secret(observed, name, role) for role, name in names.items())
+    secrets = (grants.secret(observed, worker_name(observed, role), role) for role in ROLES)
     hot = [_model_file(observed, spec, state)] if spec.deploy_spec.model.is_hot else []
     inference = _inference(observed, spec, state)
     current = state.current
     is_due = current is not None and retry_left_s(current, now) <= 0 and not current.succeeded
     is_due = is_due and not suspension.is_suspended(observed)
-    stage_pods = [_pod(observed, spec, current, state)] if current and is_due else []
-    return (*secrets, *hot, inference, *(pod for pod in stage_pods if pod is not None))
+    has_pod = current is not None and is_due and current.stage is not Stage.DEPLOY
+    stage_pods = [_pod(observed, spec, current, state)] if current and has_pod else []
+    return (*secrets, *hot, inference, *stage_pods)
 
 
 def retry_left_s(current: Round, now: datetime) -> float:
@@ -94,7 +88,7 @@ def kept(observed: Observed, state: State) -> list[ObjectRef]:
         is_running = current and phase != "Pending" and not is_suspended
         is_started = phase in ("Succeeded", "Failed") or is_running
         for role in (TRAIN, EVAL):
-            is_of_round = name.startswith(f"{worker_name(observed.ref.name, role)}-{state.round}-")
+            is_of_round = name.startswith(f"{worker_name(observed, role)}-{state.round}-")
             if is_of_round and (is_started or role != str(stage).lower()):
                 kept.append(ObjectRef(PODS, observed.ref.namespace, name))
     return kept
@@ -107,12 +101,12 @@ def pod_of(observed: Observed, current: Round) -> Object | None:
 
 
 def pod_name(observed: Observed, current: Round) -> str:
-    worker = worker_name(observed.ref.name, current.stage.lower())
+    worker = worker_name(observed, current.stage.lower())
     return f"{worker}-{current.number}-{current.attempt}"
 
 
 def _env(observed: Observed, role: str) -> list[EnvVar]:
-    name = worker_name(observed.ref.name, role)
+    name = worker_name(observed, role)
     return [
         literal("NAMESPACE", observed.ref.namespace),
         literal("JOB_NAME", observed.ref.name),
@@ -126,10 +120,7 @@ def _env(observed: Observed, role: str) -> list[EnvVar]:
 
 def _pod(
     observed: Observed, spec: IncrementalLearningJobSpec, current: Round, state: State
-) -> Create | None:
-    """The pod of the present attempt; None for a stage without a pod of its own."""
-    if current.stage is Stage.DEPLOY:
-        return None
+) -> Create:
     is_training = current.stage is Stage.TRAIN
     form: WorkerForm = spec.train_spec if is_training else spec.eval_spec
     role = TRAIN if is_training else EVAL
@@ -137,25 +128,25 @@ def _pod(
     urls = ";".join(storage.path_in_pod(source.url) for source in sources[1:])
     data = inputs.with_samples(
         storage.place(sources, observed.settings),
-        _image(observed, form),
+        given_template(form, observed.settings)["spec"]["containers"][0]["image"],
         url=current.url,
         format_=current.format,
         ranges=current.train if is_training else current.valid,
         variable="TRAIN_DATASET_URL" if is_training else "TEST_DATASET_URL",
         base=current.base if is_training else "",
     )
-    worker = WorkerPod(
-        role=role,
+    template = build(
+        observed,
         # The node stands in the pod: the models of a round are on the node where it began.
-        form=msgspec.structs.replace(form, node_name=current.node),
+        msgspec.structs.replace(form, node_name=current.node),
+        role=role,
         env=[*_env(observed, role), *([] if is_training else [literal("MODEL_URLS", urls)])],
         data=data,
-        name=worker_name(observed.ref.name, role),
+        name=worker_name(observed, role),
         # A container that fails is an attempt. With another policy it would fail for ever.
         restart_policy="Never",
         is_edge=True,
     )
-    template = build(observed, worker)
     name = pod_name(observed, current)
     return children.without_token(children.pod(observed, name=name, role=role, template=template))
 
@@ -196,13 +187,6 @@ def _source(
     return storage.Source(env=env, url=url, credential=secret, endpoint=endpoint)
 
 
-def _image(observed: Observed, form: WorkerForm) -> str:
-    if form.template is not None:
-        return str(form.template["spec"]["containers"][0]["image"])
-    assert form.worker_spec is not None  # `check` has made sure
-    return observed.settings.framework_images[framework(form.worker_spec)]
-
-
 # ---- inference ----------------------------------------------------------------------------------
 
 
@@ -237,18 +221,18 @@ def _inference(observed: Observed, spec: IncrementalLearningJobSpec, state: Stat
     else:
         source = _source(observed, spec, url, "MODEL_URL") if url else model
         data = storage.place([source], observed.settings)
-    worker = WorkerPod(
+    template = build(
+        observed,
+        msgspec.structs.replace(form, node_name=types.node_of(observed, spec, INFERENCE)),
         role=INFERENCE,
-        form=msgspec.structs.replace(form, node_name=types.node_of(observed, spec, INFERENCE)),
         env=env,
         data=data,
-        name=worker_name(observed.ref.name, INFERENCE),
+        name=worker_name(observed, INFERENCE),
         is_edge=True,
     )
-    template = build(observed, worker)
     deployment = children.deployment(
         observed,
-        name=_deployment_name(observed),
+        name=worker_name(observed, INFERENCE),
         role=INFERENCE,
         template=template,
         autoscaled=False,
@@ -256,14 +240,10 @@ def _inference(observed: Observed, spec: IncrementalLearningJobSpec, state: Stat
     return children.without_token(deployment)
 
 
-def _deployment_name(observed: Observed) -> str:
-    return worker_name(observed.ref.name, INFERENCE)
-
-
 def _rounds_directory(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> str:
     """The directory of the rounds, one of which has trained the deployed model."""
     url = deployed_url(spec, state)
-    if not url or state.deployed is None:
+    if not url:
         return types.directory(observed, spec)
     # Somebody may have edited outputDir since.
     parent, name, _ = url.partition(f"/{types.job_directory(observed)}/")
@@ -334,8 +314,7 @@ def has_deployed(
 
 def last_report(observed: Observed) -> int:
     """The number of the inference worker's last report that may be the end of a hot update."""
-    attempt = _inference_entry(observed).get("attempt")
-    return attempt if isinstance(attempt, int) and 0 < attempt <= MAX_NUMBER else 0
+    return count_of(_inference_entry(observed).get("attempt"))
 
 
 def update_of(observed: Observed, current: Round) -> str:
@@ -354,7 +333,7 @@ def update_of(observed: Observed, current: Round) -> str:
 
 
 def _inference_entry(observed: Observed) -> Mapping[str, Any]:
-    return worker_entries(status.status_of(observed)).get(_deployment_name(observed), {})
+    return worker_entries(status.status_of(observed)).get(worker_name(observed, INFERENCE), {})
 
 
 def updated_s(spec: IncrementalLearningJobSpec) -> float:
@@ -366,7 +345,7 @@ def updated_s(spec: IncrementalLearningJobSpec) -> float:
 
 
 def _is_rolled_out(observed: Observed) -> bool:
-    ref = ObjectRef(DEPLOYMENTS, observed.ref.namespace, _deployment_name(observed))
+    ref = ObjectRef(DEPLOYMENTS, observed.ref.namespace, worker_name(observed, INFERENCE))
     deployment = observed.children.get(ref, {"metadata": {}})
     state, generation = mapping(deployment.get("status")), deployment["metadata"].get("generation")
     # Before the controller has seen the new template, the pods of the old one count as available.
@@ -375,8 +354,3 @@ def _is_rolled_out(observed: Observed) -> bool:
         and state.get("updatedReplicas", 0) == state.get("replicas", 0) != 0
         and condition_of(deployment, "Available").get("status") == Truth.TRUE
     )
-
-
-def inference_contact(observed: Observed, spec: IncrementalLearningJobSpec) -> Contact | None:
-    """Contact of the inference worker's node."""
-    return observed.contacts.get(NodeName(types.node_of(observed, spec, INFERENCE)))

@@ -12,7 +12,7 @@ import msgspec
 from edgeai.api.jointinferenceservice import JointInferenceServiceSpec
 from edgeai.api.objects import has_role, is_being_deleted
 from edgeai.api.pod_state import node_of, phase_of
-from edgeai.api.resources import DEPLOYMENTS, PODS, Object, ObjectRef
+from edgeai.api.resources import DEPLOYMENTS, PODS, ObjectRef
 from edgeai.api.status import mapping
 from edgeai.ids import NodeName, is_subdomain
 from globalmanager.contract import Assignment, Observed, ServicePort
@@ -115,7 +115,8 @@ def _named_nodes(observed: Observed, of_fleet: Collection[str]) -> Iterator[str]
     for ref, child in observed.children.items():
         if ref.type == DEPLOYMENTS and has_role(child, EDGE):
             # The Deployment still says where the workers are while the spec cannot be read.
-            yield _template_node(child)
+            template = mapping(mapping(child.get("spec")).get("template"))
+            yield str(mapping(template.get("spec")).get("nodeName", ""))
     for pod in observed.pods:
         if pod["metadata"]["name"] in of_fleet:
             continue
@@ -133,9 +134,4 @@ def _input(observed: Observed) -> ObjectRef | None:
         types = (DEPLOYMENTS, PODS)
         edge = (child for ref, child in observed.children.items() if ref.type in types)
         name = next((hot_model(child) for child in edge if has_role(child, EDGE)), "")
-    return model_ref(observed.type, observed.ref.namespace, name) if name else None
-
-
-def _template_node(deployment: Object) -> str:
-    template = mapping(mapping(deployment.get("spec")).get("template"))
-    return str(mapping(template.get("spec")).get("nodeName", ""))
+    return model_ref(observed, name) if name else None

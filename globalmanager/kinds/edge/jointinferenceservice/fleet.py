@@ -153,13 +153,13 @@ def _fault_state(pod: Object | None, node: Object) -> str:
 # ---- what the status says -----------------------------------------------------------------------
 
 
-def no_nodes() -> Finding:
-    """The condition Running of a fleet without a node."""
-    message = (
-        "no node has the labels of spec.edgeWorker.nodeSelector: label the nodes that should run "
-        "an edge worker, or correct the labels"
-    )
-    return Finding(RUNNING, Truth.FALSE, "NoNodes", message)
+NO_NODES: Final = Finding(
+    RUNNING,
+    Truth.FALSE,
+    "NoNodes",
+    "no node has the labels of spec.edgeWorker.nodeSelector: label the nodes that should run "
+    "an edge worker, or correct the labels",
+)
 
 
 def status_fields(
@@ -286,7 +286,6 @@ def _outdated(fleet: Fleet, revision: str) -> list[Object]:
 
 
 def pod_of(observed: Observed, node: NodeName, template: Object, revision: str) -> Create:
-    """The pod of one node."""
     name = worker_name(observed.ref.name, FLEET, node)
     # The value of a label is shorter than the name of a node may be. Without the label, the
     # LocalController still hears the worker, and does not watch its pod.

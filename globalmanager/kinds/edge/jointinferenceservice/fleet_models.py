@@ -71,6 +71,15 @@ class ModelReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     details: ModelDetails = ModelDetails()
     task_info: VersionCounts = VersionCounts()
 
+    def counts(self, version: ModelVersion, metric: str) -> tuple[int, int]:
+        """Samples that were answered with the version, and hits of a guard's metric among them."""
+        details, counts = self.details, self.task_info
+        samples, hits = counts.seen_of_version, _METRICS[metric](counts)
+        is_of_version = details.serves(version) == version.number
+        # Nobody can have counted a part that is greater than the whole.
+        is_right = is_of_version and details.model_version == counts.version and hits <= samples
+        return (samples, hits) if is_right else (0, 0)
+
 
 _NOTHING: Final = ModelReport()
 _NO_LABELS: Final[Mapping[str, str]] = {}
@@ -109,26 +118,20 @@ def members(
     rollout: Rollout = observed.spec.rollout
     version = state.version
     has_labels = any("=" in wave for wave in (*rollout.waves, *state.labels))
-    hits_of = _METRICS[rollout.guard.metric if rollout.guard else "hard"]
+    metric = rollout.guard.metric if rollout.guard else "hard"
     for node in fleet.nodes:
         report, contact, worker = reports.get(node, _NOTHING), contacts.get(node), states[node]
-        details, counts = report.details, report.task_info
-        serves = details.serves(version)
-        samples, hits = counts.seen_of_version, hits_of(counts)
-        # Nobody can have counted a part that is greater than the whole.
-        if serves != version.number or details.model_version != counts.version or hits > samples:
-            samples = hits = 0
+        details = report.details
         yield Member(
             node,
             labels_of(nodes[node]) if has_labels else _NO_LABELS,
             contact is not None and contact.connected,
             # The pod of a node that is silent for Kubernetes may serve.
             worker in (READY, SILENT) and report.status == "running",
-            serves,
+            details.serves(version),
             details.fails if details.model_fault else 0,
             _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
-            samples,
-            hits,
+            *report.counts(version, metric),
         )
 
 

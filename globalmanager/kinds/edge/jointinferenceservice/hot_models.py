@@ -66,7 +66,7 @@ def _undelivered(observed: Observed) -> list[str]:
     spec: JointInferenceServiceSpec | None = observed.spec
     if spec is None or not spec.edge_worker.model.is_hot:
         return []
-    ref = model_ref(observed.type, observed.ref.namespace, spec.edge_worker.model.name)
+    ref = model_ref(observed, spec.edge_worker.model.name)
     condition = condition_of(observed.references.get(ref, {}), "Delivered")
     is_delivered = condition.get("status") != Truth.FALSE
     return [] if is_delivered else [f"Model {ref.namespace}/{ref.name}: {condition.get('message')}"]

@@ -26,18 +26,13 @@ from globalmanager.kinds.shared import status
 FIELD: Final = "rollout"
 """Of .status: the decisions on which assignments rest."""
 ROLLED_OUT: Final = "RolledOut"
-_TRUTHS: Final = {
-    Phase.PROGRESSING: Truth.UNKNOWN,
-    Phase.PAUSED: Truth.FALSE,
-    Phase.ROLLED_BACK: Truth.FALSE,
-    Phase.COMPLETE: Truth.TRUE,
+_STATES: Final = {
+    Phase.PROGRESSING: (Truth.UNKNOWN, "Progressing"),
+    Phase.PAUSED: (Truth.FALSE, "VersionFailed"),
+    Phase.ROLLED_BACK: (Truth.FALSE, "RolledBack"),
+    Phase.COMPLETE: (Truth.TRUE, "Complete"),
 }
-_REASONS: Final = {
-    Phase.PROGRESSING: "Progressing",
-    Phase.PAUSED: "VersionFailed",
-    Phase.ROLLED_BACK: "RolledBack",
-    Phase.COMPLETE: "Complete",
-}
+"""Phase -> status and reason of the condition."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -100,7 +95,7 @@ def advanced(observed: Observed, fleet: Fleet | None, reports: Reports, now: dat
     if spec.rollout is None and before is None:
         return NO_PROGRESS
     name = spec.edge_worker.model.name
-    ref = references.model_ref(observed.type, observed.ref.namespace, name)
+    ref = references.model_ref(observed, name)
     newest = _published(observed.references.get(ref))
     nodes = members(observed, fleet, reports, before, now) if before else ()
     decision = rollouts.decide(spec.rollout, before, newest, nodes, now)
@@ -135,10 +130,10 @@ def _published(model: Object | None) -> ModelVersion | None:
 
 
 def _finding(decision: Decision, state: RolloutStatus, rollout: Rollout | None) -> Finding:
-    truth, reason = _TRUTHS[state.phase], _REASONS[state.phase]
+    truth, reason = _STATES[state.phase]
     match state.phase:
         case Phase.COMPLETE if decision.progress:
-            truth, reason = Truth.FALSE, _REASONS[Phase.PAUSED]
+            truth, reason = _STATES[Phase.PAUSED]
             message = f"{decision.progress}: publish another one"
         case Phase.COMPLETE:
             message = f"every node gets {state.version}"

@@ -1,8 +1,5 @@
-"""Plans what a JointInferenceService needs next.
-
-The engine plans again when the service has changed, or its workers, their pods, the Models and
-Nodes that the service refers to, or the contact to its edge. Pure and total. The conditions and
-their order are in edgeai/api/jointinferenceservice.py.
+"""Plans what a JointInferenceService needs next. The conditions and their order are in
+edgeai/api/jointinferenceservice.py.
 """
 
 from datetime import datetime
@@ -34,12 +31,6 @@ from globalmanager.kinds.shared.lifecycle import Timers
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The next actions and the whole status of one service. A default Plan means that the service
-    has converged.
-
-    Args:
-        now: UTC
-    """
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
     fleet = fleets.fleet_of(observed)
@@ -85,9 +76,11 @@ def _conclude(
     ResolvedRefs.
     """
     edge_nodes = nodes(observed) if fleet is None else fleets.nodes_of(fleet)
-    reports = fleet_models.reports_of(observed) if fleet and _is_hot(observed) else {}
+    spec: JointInferenceServiceSpec | None = observed.spec
+    is_hot = spec is None or spec.edge_worker.model.is_hot
+    reports = fleet_models.reports_of(observed) if fleet and is_hot else {}
     rollout = model_rollout.NO_PROGRESS
-    if observed.spec is not None:
+    if spec is not None:
         rollout = model_rollout.advanced(observed, fleet, reports, now)
     view, sums = fleets.with_sums(observed)
     if fleet is not None:
@@ -130,14 +123,9 @@ def _running(
         running, phase = health.running(observed, now)
         is_waiting = running.reason == STARTING and health.is_available(observed, CLOUD)
         has_nodes = fleet is None or fleet.nodes
-        return (running if has_nodes or not is_waiting else fleets.no_nodes()), phase
+        return (running if has_nodes or not is_waiting else fleets.NO_NODES), phase
     message = f"no worker was created: see condition {cause.type}"
     return Finding(RUNNING, Truth.FALSE, WAITING, message), Phase.PENDING
-
-
-def _is_hot(observed: Observed) -> bool:
-    spec: JointInferenceServiceSpec | None = observed.spec
-    return spec is None or spec.edge_worker.model.is_hot
 
 
 def _with_refusal(observed: Observed, running: Finding, phase: Phase) -> tuple[Finding, Phase]:

@@ -27,13 +27,20 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from edgeai.api.rollouts import MAX_BROKEN, Guard, ModelVersion, Phase, Rollout, RolloutStatus
+from edgeai.api.rollouts import (
+    ALL_NODES,
+    MAX_BROKEN,
+    Guard,
+    ModelVersion,
+    Phase,
+    Rollout,
+    RolloutStatus,
+)
 from edgeai.api.status import left_s
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
 from globalmanager.kinds.shared.contacts import named
 
-_ALL: Final = "100%"
 _LAST_PLACE: Final = 2**31 - 1
 _SHARE_OF_FAILURES: Final = 10
 """A version has failed when it fails on more than one in ten of the nodes that should serve."""
@@ -92,25 +99,23 @@ class Waves:
         self._seed = _seed(state.version)
         self._is_back = state.phase is Phase.ROLLED_BACK
         # Those of the state: an edit of the waves takes no version from a node.
-        self._selectors = list(map(_selector, state.labels))
+        items = ([item.split("=", 1) for item in wave.split(",")] for wave in state.labels)
+        self._selectors = [dict(item) for item in items]
 
     def version_of(self, node: NodeName, labels: Mapping[str, str]) -> ModelVersion:
         """The version that a node should serve."""
         state = self._state
         if state.previous is None or state.phase is Phase.COMPLETE:
             return state.version
-        is_reached = crc32(node.encode(), self._seed) >> 1 <= state.reach or self._select(labels)
+        is_reached = self._reaches(node, labels)
         return state.version if is_reached and not self._is_back else state.previous
 
     def reached(self, members: Collection[Member]) -> list[Member]:
-        last, seed, select = self._state.reach, self._seed, self._select
-        return [
-            one
-            for one in members
-            if crc32(one.node.encode(), seed) >> 1 <= last or select(one.labels)
-        ]
+        return [one for one in members if self._reaches(one.node, one.labels)]
 
-    def _select(self, labels: Mapping[str, str]) -> bool:
+    def _reaches(self, node: NodeName, labels: Mapping[str, str]) -> bool:
+        if crc32(node.encode(), self._seed) >> 1 <= self._state.reach:
+            return True
         return any(selector.items() <= labels.items() for selector in self._selectors)
 
 
@@ -121,11 +126,6 @@ def place_of(node: NodeName, version: ModelVersion) -> int:
 
 def _seed(version: ModelVersion) -> int:
     return crc32(f"{version.number}/".encode())
-
-
-def _selector(wave: str) -> dict[str, str]:
-    """The labels of a wave; empty for a wave by number or share."""
-    return dict(item.split("=", 1) for item in wave.split(",")) if "=" in wave else {}
 
 
 # ---- which version goes out ---------------------------------------------------------------------
@@ -166,16 +166,11 @@ def decide(
     return _UnderWay(rollout, state, top, list(members), now).decision()
 
 
-def _is_new(state: RolloutStatus, newest: ModelVersion) -> bool:
-    # The cache of a new leader may have a Model that is older than the stored state.
-    present = state.version
-    return newest.model != present.model or newest.generation > present.generation
-
-
 def _with_newest(state: RolloutStatus, newest: ModelVersion) -> RolloutStatus:
     """The state before the first wave of a new version; the same when there is none."""
     present, is_back = state.version, state.phase is Phase.ROLLED_BACK
-    if not _is_new(state, newest):
+    # The cache of a new leader may have a Model that is older than the stored state.
+    if newest.model == present.model and newest.generation <= present.generation:
         return state
     if newest.has_content_of(present) and not is_back:
         names = {"generation": newest.generation, "model": newest.model}
@@ -234,8 +229,7 @@ class _UnderWay:
         self._rollout, self._state, self._top = rollout, state, top
         self._members, self._now = members, now
         self._slow_in_s = left_s(state.wave_time, SLOW_S, now)
-        last = [_ALL] if rollout.waves[-1:] != [_ALL] else []
-        self._waves = [*rollout.waves, *last]
+        self._waves = rollout.all_waves
         self._number = state.version.number
         # Of the nodes that the waves have reached. In the end these are thousands, and few of them
         # do not serve.
@@ -370,10 +364,10 @@ class _UnderWay:
         """The last place that gets the version with these waves; -1 for none; None while the nodes
         in contact are so far behind it that the waves would be much larger than they should.
         """
-        if _ALL in waves:
+        if ALL_NODES in waves:
             return _LAST_PLACE
         places = sorted(place_of(one.node, self._state.version) for one in self._members)
-        size = max((_size(wave, len(places)) for wave in waves), default=0)
+        size = max((wave_size(wave, len(places)) for wave in waves), default=0)
         if not size:
             return -1
         # At least one node that can show something.
@@ -429,8 +423,8 @@ class _UnderWay:
         return guard.share_of((one.samples, one.hits) for one in members) if guard else (0.0, 0.0)
 
 
-def _size(wave: str, nodes: int) -> int:
-    """How many nodes a wave has; 0 for a wave by labels."""
+def wave_size(wave: str, nodes: int) -> int:
+    """How many nodes a wave should have; 0 for a wave by labels."""
     if "=" in wave:
         return 0
     return math.ceil(nodes * int(wave[:-1]) / 100) if wave.endswith("%") else int(wave)

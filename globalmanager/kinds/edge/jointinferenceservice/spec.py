@@ -63,11 +63,7 @@ def read(object_: Object) -> JointInferenceServiceSpec:
     _check_fleet(spec.edge_worker, worker_path(EDGE))
     _check_hard_examples(spec.cloud_worker, worker_path(CLOUD))
     _check_rollout(spec)
-    mining.check(
-        worker_path(EDGE),
-        hard_example_mining=spec.edge_worker.hard_example_mining,
-        hard_example_algorithm=spec.edge_worker.hard_example_algorithm,
-    )
+    _check_mining(spec.edge_worker, worker_path(EDGE))
     return spec
 
 
@@ -94,6 +90,15 @@ def _check_hard_examples(worker: CloudWorker, path: str) -> None:
     if not fixed_node(worker):
         problem = "is missing beside hardExamples, which are a file of a node"
         raise InvalidSpec(f"{path}.nodeName", problem, "name the node of the Dataset")
+
+
+def _check_mining(worker: EdgeWorker, path: str) -> None:
+    # Two versions of Sedna's API name the field differently.
+    if worker.hard_example_mining and worker.hard_example_algorithm:
+        problem = "is given beside hardExampleMining, which means the same"
+        raise InvalidSpec(f"{path}.hardExampleAlgorithm", problem, "remove one of them")
+    mining.check(worker.hard_example_mining, f"{path}.hardExampleMining")
+    mining.check(worker.hard_example_algorithm, f"{path}.hardExampleAlgorithm")
 
 
 def _check_rollout(spec: JointInferenceServiceSpec) -> None:

@@ -4,13 +4,12 @@ A plan has them when the spec is accepted and every object that the spec names e
 library and worker images expect these names and environment variables.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from edgeai.api import slices
 from edgeai.api.jointinferenceservice import (
-    Autoscaling,
     CloudWorker,
     EdgeWorker,
     JointInferenceServiceSpec,
@@ -30,7 +29,7 @@ from globalmanager.contract import Create, Observed, UpdateRule
 from globalmanager.kinds.edge import grants, mining, transport
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge.jointinferenceservice.spec import CLOUD, EDGE, FLEET, workers
-from globalmanager.kinds.edge.worker_form import WorkerPod, build, fixed_node, set_by_user
+from globalmanager.kinds.edge.worker_form import build, fixed_node, set_by_user
 from globalmanager.kinds.shared import children, objects, pods, sedna, storage
 from globalmanager.kinds.shared.pods import EnvVar, field, literal, worker_api
 
@@ -66,7 +65,6 @@ def worker_name(service: str, role: str, node: str = "") -> WorkerName:
 
 
 def service_name(service: str) -> str:
-    """The name of the Service of the cloud worker."""
     return f"{service}-{CLOUD}"
 
 
@@ -87,7 +85,7 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
                 f"{AUTOSCALERS.api_version}, which Kubernetes 1.23 and newer have"
             )
     name = spec.edge_worker.model.name
-    model = observed.references.get(refs.model_ref(observed.type, observed.ref.namespace, name))
+    model = observed.references.get(refs.model_ref(observed, name))
     if spec.rollout and model and not mapping(model.get("spec")).get("sha256"):
         sentences.append(
             "rollout cannot take back content without spec.sha256 of the Model: every node would "
@@ -113,19 +111,25 @@ def desired(observed: Observed, spec: JointInferenceServiceSpec) -> tuple[Create
     name = observed.ref.name
     secret = grants.secret(observed, secret_name(name), EDGE)
     service = children.service(observed, name=service_name(name), role=CLOUD, ports={"tcp": PORT})
-    cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_env(observed, spec.cloud_worker))
-    is_fleet = spec.edge_worker.per_node
-    edge = [] if is_fleet else [_edge_deployment(observed, spec)]
+    cloud = _deployment(observed, CLOUD, spec.cloud_worker, _cloud_template(observed, spec))
+    edges = []
+    if not spec.edge_worker.per_node:
+        edge = _deployment(observed, EDGE, spec.edge_worker, _edge_template(observed, spec))
+        # Only at the edge a node boots without the cloud.
+        edges.append(children.without_token(edge))
     autoscalers = (
         children.autoscaler(
-            observed, deployment=deployment_name(name, role), role=role, limits=_limits(worker.hpa)
+            observed,
+            deployment=deployment_name(name, role),
+            role=role,
+            limits=msgspec.to_builtins(worker.hpa),
         )
         for role, worker in workers(spec)
         # In Sedna the autoscaler failed before the edge worker was made. Here the workers come
         # first.
         if worker.hpa and AUTOSCALERS not in observed.absent
     )
-    return (*_slices(observed, spec), secret, service, cloud, *edge, *autoscalers)
+    return (*_slices(observed, spec), secret, service, cloud, *edges, *autoscalers)
 
 
 def _slices(observed: Observed, spec: JointInferenceServiceSpec) -> list[Create]:
@@ -142,57 +146,57 @@ def _slices(observed: Observed, spec: JointInferenceServiceSpec) -> list[Create]
 
 def fleet_template(observed: Observed, spec: JointInferenceServiceSpec) -> Object:
     """The pod template of the edge workers of a fleet, without a node."""
-    env = _edge_env(observed, spec)
-    template = _template(observed, EDGE, spec.edge_worker, env)
+    template = _edge_template(observed, spec)
     tolerations = pods.with_edge_tolerations(template["spec"].get("tolerations") or [])
     return {**template, "spec": {**template["spec"], "tolerations": tolerations}}
 
 
-def _edge_deployment(observed: Observed, spec: JointInferenceServiceSpec) -> Create:
-    deployment = _deployment(observed, EDGE, spec.edge_worker, _edge_env(observed, spec))
-    # Only at the edge a node boots without the cloud.
-    return children.without_token(deployment)
-
-
 def _deployment(
-    observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
+    observed: Observed, role: str, form: EdgeWorker | CloudWorker, template: Object
 ) -> Create:
     return children.deployment(
         observed,
         name=deployment_name(observed.ref.name, role),
         role=role,
-        template=_template(observed, role, form, env),
+        template=template,
         autoscaled=form.hpa is not None,
     )
 
 
-def _template(
-    observed: Observed, role: str, form: EdgeWorker | CloudWorker, env: list[EnvVar]
-) -> Object:
-    # Cloud workers do not report, so their name needs no node.
-    is_fixed = role == CLOUD or bool(fixed_node(form))
-    if is_hot(form):
+def _edge_template(observed: Observed, spec: JointInferenceServiceSpec) -> Object:
+    form = spec.edge_worker
+    if form.model.is_hot:
         data = storage.scratch()
     else:
         model = refs.model_source(observed, form.model.name, env="MODEL_URL")
-        data = storage.place([model, *_hard_examples(observed, form)], observed.settings)
-    worker = WorkerPod(
-        role=role,
-        form=form,
-        env=env,
+        data = storage.place([model], observed.settings)
+    return build(
+        observed,
+        form,
+        role=EDGE,
+        env=_edge_env(observed, spec),
         data=data,
-        name=worker_name(observed.ref.name, role) if is_fixed else None,
-        is_edge=role == EDGE,
+        name=worker_name(observed.ref.name, EDGE) if fixed_node(form) else None,
+        is_edge=True,
     )
-    return build(observed, worker)
 
 
-def _hard_examples(observed: Observed, form: EdgeWorker | CloudWorker) -> list[storage.Source]:
-    """The file to which the cloud worker writes hard examples, if the spec says so."""
-    if not isinstance(form, CloudWorker) or form.hard_examples is None:
-        return []
-    source = refs.dataset_source(observed, form.hard_examples.dataset, env="HARD_EXAMPLES_PATH")
-    return [msgspec.structs.replace(source, is_output=True)]
+def _cloud_template(observed: Observed, spec: JointInferenceServiceSpec) -> Object:
+    form = spec.cloud_worker
+    sources = [refs.model_source(observed, form.model.name, env="MODEL_URL")]
+    if form.hard_examples:
+        name = form.hard_examples.dataset
+        examples = refs.dataset_source(observed, name, env="HARD_EXAMPLES_PATH")
+        sources.append(msgspec.structs.replace(examples, is_output=True))
+    return build(
+        observed,
+        form,
+        role=CLOUD,
+        env=_cloud_env(observed, form),
+        data=storage.place(sources, observed.settings),
+        # Cloud workers do not report, so their name needs no node.
+        name=worker_name(observed.ref.name, CLOUD),
+    )
 
 
 def _cloud_env(observed: Observed, form: CloudWorker) -> list[EnvVar]:
@@ -240,14 +244,9 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
     return [node, literal("WORKER_NAME", worker_name(name, role, "$(NODE_NAME)"))]
 
 
-def is_hot(form: EdgeWorker | CloudWorker) -> bool:
-    """Whether the worker gets its model from the LocalController, and new versions as it runs."""
-    return isinstance(form, EdgeWorker) and form.model.is_hot
-
-
 def _model_env(form: EdgeWorker) -> list[EnvVar]:
     """Variables of a model that is loaded hot. They stay with a new version, so the pod stays."""
-    if not is_hot(form):
+    if not form.model.is_hot:
         return []
     return [
         literal(HOT_MODEL, form.model.name),
@@ -264,8 +263,3 @@ def hot_model(child: Object) -> str:
             if variable.get("name") == HOT_MODEL:
                 return str(variable.get("value", ""))
     return ""
-
-
-def _limits(hpa: Autoscaling) -> dict[str, Any]:
-    limits = msgspec.to_builtins(hpa)
-    return {key: value for key, value in limits.items() if value not in (None, [])}

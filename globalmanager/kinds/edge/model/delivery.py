@@ -27,33 +27,30 @@ def delivery(observed: Observed) -> tuple[list[Finding], dict[str, Any]]:
     # Entries of nodes that read the Model no more go only to leave room for others. A plan may know
     # less than the API of who reads the Model, and no node tells twice what was written.
     former = dict.fromkeys(entries.keys() - workers.values())
-    fields = {"workers": former} if former and len(entries) > MAX_NODES // 2 else {}
+    fields: dict[str, Any] = {"workers": former} if former and len(entries) > MAX_NODES // 2 else {}
     if observed.spec is None or not workers:
         stale = dict.fromkeys(current.keys() & {"digest", "nodes", "readyNodes"})
         return [], {**stale, **fields}
     # .status has room for the reports of so many nodes. What the others have, nobody knows here.
     reporters = [node for node, worker in workers.items() if worker in entries]
     has_room = len(workers) <= MAX_NODES or len(reporters) == len(workers)
-    reports = {
-        node: entries.get(workers[node], NOTHING) for node in (workers if has_room else reporters)
-    }
-    contents = observed.readers
-    numbers = {node: number_of(observed, contents[node]) for node in reports}
-    reports = {n: e if is_present(e, numbers[n]) else NOTHING for n, e in reports.items()}
-    digests = {n: _digest(e, _expected(observed, contents[n])) for n, e in reports.items()}
-    ready = {node: digest for node, digest in digests.items() if digest}
-    of_spec = (ready[n] for n in ready if _is_of_spec(observed, contents[n]))
-    digest = observed.spec.sha256 or next(of_spec, None)
-    missing = {node: entry for node, entry in reports.items() if not digests[node]}
+    ready: dict[NodeName, str] = {}
+    missing: dict[NodeName, Mapping[str, Any]] = {}
+    for node in workers if has_room else reporters:
+        content, entry = observed.readers[node], entries.get(workers[node], NOTHING)
+        entry = entry if is_present(entry, number_of(observed, content)) else NOTHING
+        if digest := _digest(entry, (content or observed.spec).sha256):
+            ready[node] = digest
+        else:
+            missing[node] = entry
+    of_spec = (ready[node] for node in ready if _is_of_spec(observed, observed.readers[node]))
+    digest_of_spec = observed.spec.sha256 or next(of_spec, None)
     finding = _finding(missing, len(ready))
     if not has_room and not missing:
         text = f"{len(ready)} nodes have the content; {len(workers) - len(ready)} are not followed"
         finding = Finding(DELIVERED, Truth.UNKNOWN, "ManyNodes", text)
-    return [finding], {"digest": digest, "nodes": len(workers), "readyNodes": len(ready), **fields}
-
-
-def _expected(observed: Observed, content: ModelVersion | None) -> str:
-    return str(observed.spec.sha256 if content is None else content.sha256)
+    fields |= {"digest": digest_of_spec, "nodes": len(workers), "readyNodes": len(ready)}
+    return [finding], fields
 
 
 def _is_of_spec(observed: Observed, content: ModelVersion | None) -> bool:

@@ -1,7 +1,5 @@
 """Reads a Model, and says whether workers can use the scheme and the path of the Model's URL, and
 whether the nodes have its content.
-
-The engine plans again when the Model has changed. Pure and total.
 """
 
 from datetime import datetime
@@ -24,7 +22,6 @@ def read(object_: Object) -> ModelSpec:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Write only the status. A default Plan means that the Model has converged."""
     if is_being_deleted(observed.object):
         return Plan()
     # A change of the prefixes takes effect without an edit of the Model.

@@ -10,10 +10,8 @@ from common.service_urls import service_address
 from edgeai.api.model import ModelSpec
 from edgeai.api.resources import SECRETS, SERVICES, Object, ObjectRef
 from edgeai.api.rollouts import ModelVersion
-from edgeai.api.specs import InvalidSpec
 from globalmanager.contract import Job, Observed, ServicePort
-from globalmanager.kinds.edge.references import secret_ref
-from globalmanager.kinds.shared import storage
+from globalmanager.kinds.edge.references import secret_ref, server_of
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
@@ -31,7 +29,7 @@ def services(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
         service
         for ref, secret in references.items()
         if ref.type == SECRETS
-        for service in _services(ref.namespace, _bucket_server(secret))
+        for service in _services(ref.namespace, server_of(secret))
     )
 
 
@@ -45,7 +43,7 @@ def targets(observed: Observed, content: ModelVersion | None) -> tuple[ServicePo
         return ()
     namespace = observed.ref.namespace
     secret = observed.references.get(secret_ref(namespace, source.credential_name))
-    server = source.url if not _is_in_bucket(source) else _bucket_server(secret) if secret else ""
+    server = server_of(secret) if _is_in_bucket(source) else source.url
     address = service_address(server, namespace)
     return (ServicePort(*address, is_child=False),) if address else ()
 
@@ -57,10 +55,3 @@ def _is_in_bucket(source: ModelVersion | ModelSpec) -> bool:
 def _services(namespace: str, url: str) -> tuple[ObjectRef, ...]:
     address = service_address(url, namespace)
     return (ObjectRef(SERVICES, namespace, address.service),) if address else ()
-
-
-def _bucket_server(secret: Object) -> str:
-    try:
-        return storage.endpoint(secret)
-    except InvalidSpec:
-        return ""

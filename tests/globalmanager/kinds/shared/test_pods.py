@@ -11,7 +11,6 @@ from edgeai.api.workers import WorkerForm
 from edgeai.ids import WorkerName
 from globalmanager.kinds.edge import worker_form
 from globalmanager.kinds.edge.jointinferenceservice import KIND
-from globalmanager.kinds.edge.worker_form import WorkerPod
 from globalmanager.kinds.shared import pods, storage
 from tests.support.manifests import deployed
 from tests.support.world import SETTINGS, World, job
@@ -38,15 +37,15 @@ def built(
 ) -> Object:
     worker_form.check(given, "spec.edgeWorker")
     sources = [storage.Source(env="MODEL_URL", url=url)] if url else []
-    worker = WorkerPod(
+    return worker_form.build(
+        World(KIND, job()).observed(),
+        given,
         role="edge",
-        form=given,
         env=env,
         data=storage.place(sources, SETTINGS),
         name=WorkerName(name) if name else None,
         is_edge=is_edge,
     )
-    return worker_form.build(World(KIND, job()).observed(), worker)
 
 
 # ---- environment --------------------------------------------------------------------------------
