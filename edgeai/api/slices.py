@@ -3,7 +3,8 @@
 The .status of such a job has no room for them. A slice is a ConfigMap of the job. It is a part of
 .status: the entries of some workers, each as JSON under its `key_of`, and the sums of these
 entries as JSON under SUMMARY. One write changes entries and sums together, so a reader of the sums
-needs no entry. Readers accept any content.
+needs no entry. Readers accept any content, and decode no more than edgeai writes: who may write a
+ConfigMap must not hold up the GlobalManager.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,11 @@ from edgeai.ids import MAX_NAME_CHARS, WorkerName
 ROLE: Final = "workers"
 """Role of a slice, in its labels."""
 SLICES: Final = 4
-"""Number of slices of a job. A slice holds 2,000 workers."""
+"""Number of slices of a job."""
+MAX_WORKERS: Final = 2000
+"""In a slice, as in .status."""
+MAX_TEXT_CHARS: Final = 64 * 1024
+"""Of an entry, and of the sums."""
 SUMMARY: Final = "summary"
 """No worker has this name: the name of a worker begins with that of its job, and a "-"."""
 WORKERS: Final = "workers"
@@ -56,10 +61,21 @@ def summary_of(config_map: Object) -> Mapping[str, Any]:
     return _decoded(mapping(config_map.get("data")).get(SUMMARY))
 
 
+def is_overfull(config_map: Object) -> bool:
+    """Whether somebody else has put more entries into the slice than edgeai does."""
+    return len(mapping(config_map.get("data"))) > MAX_WORKERS + 1  # and the sums
+
+
 def workers_of(config_map: Object) -> list[WorkerName]:
-    """The keys of the workers that have an entry in the slice."""
-    data = mapping(config_map.get("data"))
+    """The keys of the workers that have an entry in the slice; none of an overfull one."""
+    data = {} if is_overfull(config_map) else mapping(config_map.get("data"))
     return [WorkerName(name) for name in data if name != SUMMARY]
+
+
+def texts_of(config_map: Object) -> list[Any]:
+    """The entry of each worker of `workers_of`, encoded."""
+    data = mapping(config_map.get("data"))
+    return [data[key] for key in workers_of(config_map)]
 
 
 def entry_of(config_map: Object, worker: WorkerName) -> Mapping[str, Any]:
@@ -84,6 +100,6 @@ def _encoded(value: Any) -> str:
 
 def _decoded(text: Any) -> Mapping[str, Any]:
     try:
-        return mapping(msgspec.json.decode(text))
+        return {} if len(text) > MAX_TEXT_CHARS else mapping(msgspec.json.decode(text))
     except (TypeError, ValueError, RecursionError):  # somebody else wrote it
         return {}

@@ -176,7 +176,8 @@ class StatusWriter:
         """As `update`, for the part of .status that a slice of the job has. The generation is that
         of the cached job: the name of a worker in a slice names its node, so no edit moves it.
 
-        Raises: Conflict also while the plan of the job has not made the slice yet
+        Raises: Conflict also while the plan of the job has not made the slice yet; Unwritable when
+            the slice is overfull
         """
         slice_ref = ObjectRef(CONFIG_MAPS, ref.namespace, name)
         async with self._locks.setdefault(slice_ref, asyncio.Lock()):
@@ -189,6 +190,10 @@ class StatusWriter:
                 if config_map is None or (controller_of(config_map) or {}).get("uid") != uid:
                     message = "the job has no such slice yet"
                     raise Conflict("patch", str(slice_ref), code=409, message=message)
+                if slices.is_overfull(config_map):
+                    entries = len(config_map["data"])
+                    message = f"{slice_ref} has {entries} entries, more than edgeai writes"
+                    raise Unwritable(message)
                 part = slices.part_of(config_map)
                 patch = patch_of(part)
                 if not patch:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from common.wire import TERMINAL
+from edgeai.api import slices
 from edgeai.api.status import MAX_MESSAGE_CHARS, mapping, worker_entries
 from edgeai.ids import WorkerName
 from edgeai.text import printable, shortened
@@ -18,7 +19,7 @@ from globalmanager.contract import ReportRefused, WorkerReport
 from globalmanager.kinds.shared.status import replacement_patch
 from globalmanager.kinds.shared.stored import cut, fitting, stored_bytes
 
-MAX_WORKERS: Final = 2000  # in one object
+MAX_WORKERS: Final = slices.MAX_WORKERS  # in one object
 MAX_FORMER_NODES: Final = 16  # of one worker; the counts of further nodes become one sum
 OTHER_NODES: Final = "others"
 COUNTED_IN_SLICES: Final = "countedInSlices"

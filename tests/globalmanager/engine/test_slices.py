@@ -1,13 +1,15 @@
 """Slices of a fleet's reports: their sums are exact when replicas write them at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import pytest
 
 from edgeai.api import slices
 from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
+from edgeai.errors import Unwritable
 from edgeai.ids import TaskKey, Uid, WorkerName
 from edgeai.kube.client import KubeClient
 from edgeai.kube.errors import Conflict
@@ -19,6 +21,7 @@ from globalmanager.engine.events import Recorder
 from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.status import StatusWriter
 from globalmanager.kinds.edge.jointinferenceservice import KIND
+from globalmanager.kinds.shared.worker_status import MAX_WORKER_BYTES
 from globalmanager.manifests.crds import crd
 from tests.globalmanager.cluster import CRDS, LocalApi, User
 from tests.globalmanager.engine.stores import Stores
@@ -65,7 +68,7 @@ class Fleet:
         self._client, self._user, self._made = client, user, made
         self.maps: list[Object] = []
 
-    async def make_slices(self, owner: str) -> None:
+    async def make_slices(self, owner: str, data: Mapping[str, str] = MappingProxyType({})) -> None:
         reference = {
             "apiVersion": EDGEAI.api_version,
             "kind": EDGEAI.kind,
@@ -75,7 +78,8 @@ class Fleet:
         }
         for name in slices.slice_names(REF.name):
             metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
-            self.maps.append(await self._user.create(CONFIG_MAPS, {"metadata": metadata}))
+            made = await self._user.create(CONFIG_MAPS, {"metadata": metadata, "data": {**data}})
+            self.maps.append(made)
 
     def replica(self) -> FleetReplica:
         return FleetReplica(self._client, self._made, self.maps)
@@ -130,3 +134,30 @@ async def test_reports_wait_for_the_slices_of_their_own_service(fleet: Fleet) ->
     with pytest.raises(Conflict):
         await fleet.replica().receive(*WORKERS)
     assert not any(part["workers"] for part in await fleet.parts())
+
+
+async def test_an_overfull_slice_is_neither_read_nor_written(fleet: Fleet, user: User) -> None:
+    entries = {f"digits-{number}": "{}" for number in range(slices.MAX_WORKERS + 1)}
+    await fleet.make_slices("", {**entries, slices.SUMMARY: "{}"})
+    with pytest.raises(Unwritable, match="has 2002 entries, more than edgeai writes"):
+        await fleet.replica().receive(WORKERS[0])
+    for one in fleet.maps:
+        stored = await user.get(CONFIG_MAPS, one["metadata"]["name"])
+        assert stored == one
+        assert slices.part_of(one) == {"workers": {}}
+        assert slices.texts_of(one) == []
+
+
+def test_a_slice_of_as_many_workers_as_edgeai_writes_is_read() -> None:
+    data = {f"digits-{number}": "{}" for number in range(slices.MAX_WORKERS)}
+    config_map = {"data": {**data, slices.SUMMARY: '{"uploadCount":3}'}}
+    assert len(slices.texts_of(config_map)) == slices.MAX_WORKERS
+    assert slices.part_of(config_map)["uploadCount"] == 3
+
+
+def test_a_text_that_edgeai_has_not_written_is_not_decoded() -> None:
+    long = '{"node":"' + "x" * slices.MAX_TEXT_CHARS + '"}'
+    config_map = {"data": {"digits-a": long, slices.SUMMARY: long}}
+    assert slices.entry_of(config_map, WorkerName("digits-a")) == {}
+    assert slices.summary_of(config_map) == {}
+    assert MAX_WORKER_BYTES < slices.MAX_TEXT_CHARS

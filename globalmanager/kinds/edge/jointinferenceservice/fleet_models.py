@@ -99,9 +99,7 @@ def reports_of(observed: Observed) -> Reports:
     reports: dict[str, ModelReport] = {}
     children = observed.children.items()
     for config_map in [child for ref, child in children if ref.type == CONFIG_MAPS]:
-        for key, text in mapping(config_map.get("data")).items():
-            if key == slices.SUMMARY:
-                continue
+        for text in slices.texts_of(config_map):
             try:
                 report = _DECODER.decode(text)
             except (TypeError, ValueError, RecursionError):  # somebody else wrote it
