@@ -86,8 +86,8 @@ def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
     return Finding(EDGE_CONNECTED, Truth(condition["status"]), reason, message)
 
 
-def named(nodes: Collection[NodeName]) -> str:
-    """A few of the nodes, and the number of the others."""
-    names = sorted(nodes)
+def named(names: Collection[str]) -> str:
+    """A few of the names, and the number of the others."""
+    names = sorted(names)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more

@@ -15,10 +15,12 @@ from edgeai.api.objects import labels_of
 from edgeai.api.pod_state import container_states
 from edgeai.api.resources import CONFIG_MAPS, Object
 from edgeai.api.rollouts import ModelVersion, Rollout, RolloutStatus
-from edgeai.api.status import condition_of, left_s, mapping
+from edgeai.api.status import condition_of, left_s, mapping, worker_entries
 from globalmanager.contract import Observed
+from globalmanager.kinds.edge import references
 from globalmanager.kinds.edge.jointinferenceservice.fleet import FAILED, READY, SILENT, Fleet
 from globalmanager.kinds.edge.jointinferenceservice.rollout import Member
+from globalmanager.kinds.edge.node_reports import details_of, is_present, reason_of
 
 CRASHING_S: Final = 60.0
 """A worker crashes when Kubernetes has waited for so long to start it again, some four crashes."""
@@ -117,20 +119,37 @@ def members(
     version = state.version
     has_labels = any("=" in wave for wave in (*rollout.waves, *state.labels))
     metric = rollout.guard.metric if rollout.guard else "hard"
+    obstacles = _obstacles(observed, version)
     for node in fleet.nodes:
         report, contact, worker = reports.get(node, _NOTHING), contacts.get(node), states[node]
-        details = report.details
+        details, serves = report.details, report.details.serves(version)
         yield Member(
             node,
             labels_of(nodes[node]) if has_labels else _NO_LABELS,
             contact is not None and contact.connected,
             # The pod of a node that is silent for Kubernetes may serve.
             worker in (READY, SILENT) and report.status == "running",
-            details.serves(version),
+            serves,
             details.fails if details.model_fault else 0,
+            "" if serves == version.number else obstacles.get(node, ""),
             _crashes_in_s(fleet.pods.get(node, {}), now) if worker == FAILED else math.inf,
             *report.counts(version, metric),
         )
+
+
+def _obstacles(observed: Observed, version: ModelVersion) -> dict[str, str]:
+    """Node -> why it does not get the content of the version, of the nodes that the status of the
+    Model follows.
+    """
+    name = observed.spec.edge_worker.model.name
+    ref = references.model_ref(observed, name)
+    model = mapping(observed.references.get(ref))
+    entries = worker_entries(mapping(model.get("status"))).values()
+    return {
+        str(one.get("node")): reason_of(one)
+        for one in entries
+        if is_present(one, version.number) and details_of(one).get("problem")
+    }
 
 
 def _crashes_in_s(pod: Object, now: datetime) -> float:

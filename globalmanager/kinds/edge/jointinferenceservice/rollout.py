@@ -45,7 +45,10 @@ _LAST_PLACE: Final = 2**31 - 1
 _SHARE_OF_FAILURES: Final = 10
 """A version has failed when it fails on more than one in ten of the nodes that should serve."""
 SLOW_S: Final = 600.0
-"""A node that has not got the version after this time holds its wave no more."""
+"""A node that has not got the version after this time holds its wave no more, and one that says why
+has failed."""
+_PASSING: Final = "Unavailable"
+"""The obstacle that goes away without an edit: the server does not answer, or stops."""
 _MAX_LABELS: Final = 20  # as many as spec.rollout.waves
 _MAX_TIMES: Final = 2
 _MAX_MORE: Final = 10
@@ -72,6 +75,9 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """Number of the version that its worker answers with, as it last said; 0: none."""
     fails: int = 0
     """Number of the version that its worker cannot load; 0: none."""
+    obstacle: str = ""
+    """Why the node does not get the content of the version that goes out; "": it names no reason.
+    One word, as in condition Delivered of the Model."""
     crashes_in_s: float = math.inf
     """Seconds until its worker has ended again and again for a while; 0 or less: it has."""
     samples: int = 0
@@ -324,8 +330,10 @@ class _UnderWay:
         text = f"{wave}: {len(self._serving)} of {self._size} nodes serve {state.version}"
         lost = sum(not one.is_connected for one in self._ended)
         text += f"; {lost} have lost contact since they got it" if lost else ""
-        missing = [one.node for one in self._others if one.is_connected]
-        return f"{text}; not {named(missing)}" if missing else text
+        missing = [one for one in self._others if one.is_connected]
+        text += f"; not {named([one.node for one in missing])}" if missing else ""
+        obstacles = {one.obstacle for one in missing if one.obstacle}
+        return f"{text}: {named(obstacles)}" if obstacles else text
 
     def _advanced(self, wave: int) -> Decision:
         """The state at the beginning of a wave, or after the last one."""
@@ -384,6 +392,7 @@ class _UnderWay:
         # it has told that it has the version, so all others count.
         version, broken = self._state.version, frozenset(self._state.broken)
         faulty = [one.node for one in self._others if one.fails == self._number]
+        lacking = {one.node: one.obstacle for one in self._others if self._lacks_content(one)}
         crashed = sorted(
             one.node
             for one in self._others
@@ -393,13 +402,22 @@ class _UnderWay:
             and place_of(one.node, version) not in broken
         )
         # Of those beyond the list only their number is known.
-        failed = sorted([*faulty, *crashed[self._state.crashing :]])
+        failed = sorted({*faulty, *lacking, *crashed[self._state.crashing :]})
         # Nodes that have come into contact since the wave began could serve as well.
         expected = max(1, self._expected, len(self._serving) + len(failed))
         if len(failed) * _SHARE_OF_FAILURES > expected:
             text = f"{len(failed)} of the {expected} nodes that should serve it: {named(failed)}"
-            return f"{self._state.version} cannot be loaded or crashes on {text}"
+            reasons = named(set(lacking.values()))
+            faults = f"cannot be fetched ({reasons}), " if lacking else ""
+            return f"{version} {faults}cannot be loaded or crashes on {text}"
         return self._guard_failure(self._rollout.guard) if self._rollout.guard else ""
+
+    def _lacks_content(self, one: Member) -> bool:
+        """Whether a node that could serve the version does not get it. Slow nodes have not failed,
+        and a server that is away says nothing of the version.
+        """
+        is_known = one.obstacle not in ("", _PASSING) and self._slow_in_s <= 0
+        return is_known and one.is_connected and one.is_able
 
     def _guard_failure(self, guard: Guard) -> str:
         samples, hits = self._samples

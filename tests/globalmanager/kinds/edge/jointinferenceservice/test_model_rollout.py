@@ -10,6 +10,7 @@ from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef
 from edgeai.ids import NodeName
 from edgeai.times import rfc3339
 from globalmanager.contract import Assignment
+from globalmanager.kinds.edge.jointinferenceservice.rollout import SLOW_S
 from globalmanager.kinds.edge.model import KIND as MODEL
 from tests.globalmanager.kinds.edge.jointinferenceservice.test_fleet import (
     CAMERA,
@@ -132,6 +133,23 @@ def test_a_wave_gets_the_new_version_and_the_others_keep_theirs() -> None:
     hot.edit(promoted={"version": 2, "wave": 9}).settle()
     assert hot.urls() == urls(2, 2, 2)
     assert [one["outcome"] for one in hot.model.status["versions"]] == ["Complete", "Complete"]
+
+
+@pytest.mark.parametrize(("generation", "reason"), [("2", "RolledBack"), ("1", "Progressing")])
+def test_what_the_node_says_of_the_content_decides_after_a_while(
+    generation: str, reason: str
+) -> None:
+    hot = HotFleet()
+    hot.away = set(NODES)
+    hot.publish(2)
+    (canary,) = [node for node, one in hot.assignments().items() if one.version == 2]
+    details = {"generation": generation, "problem": "NoSpace"}
+    problem = report(worker=f"small-{canary}", node=canary, status="lost", details=details)
+    hot.model.receive(problem)
+    hot.second += SLOW_S
+    hot.settle()
+    assert hot.condition()[1] == reason
+    assert (canary in hot.service.condition("RolledOut")["message"]) or reason == "RolledBack"
 
 
 def test_a_wave_by_label_gets_the_nodes_with_the_label() -> None:

@@ -340,6 +340,60 @@ def test_a_node_that_does_not_get_the_version_holds_its_wave_for_a_while() -> No
     assert field.known.wave == 2
 
 
+@pytest.mark.parametrize("on_failure", ["rollback", "pause"])
+def test_a_version_that_the_first_node_cannot_fetch_has_failed_after_a_while(
+    on_failure: Any,
+) -> None:
+    field = Field(waves=["1"], on_failure=on_failure)
+    field.newest = version(2)
+    field.step()
+    (canary,) = field.first(2)
+    field.change(canary, obstacle="NotFound")
+    field.step()
+    assert field.decision.progress.endswith(f"0 of 1 nodes serve version 2; not {canary}: NotFound")
+    field.second += SLOW_S - 1
+    field.step()
+    assert field.summary == (Phase.PROGRESSING, 1, 1)
+    assert field.decision.check_in_s == 1
+    field.second += 1
+    field.step()
+    assert field.phase is (Phase.PAUSED if on_failure == "pause" else Phase.ROLLED_BACK)
+    where = f"on 1 of the 1 nodes that should serve it: {canary}"
+    fault = "cannot be fetched (NotFound), cannot be loaded or crashes"
+    assert field.known.message == f"version 2 {fault} {where}"
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"obstacle": ""},
+        {"obstacle": "Unavailable"},
+        {"obstacle": "NoSpace", "is_connected": False},
+        {"obstacle": "NoSpace", "is_able": False},
+    ],
+    ids=["slow", "server away", "node away", "worker broken"],
+)
+def test_a_node_that_only_waits_for_the_content_takes_nothing_back(member: dict[str, Any]) -> None:
+    field = Field(waves=["1"])
+    field.newest = version(2)
+    field.step()
+    field.change(*field.first(2), **member)
+    field.second += 10 * SLOW_S
+    field.step()
+    assert field.summary == (Phase.PROGRESSING, 1, 1)
+
+
+def test_one_node_in_ten_without_the_content_holds_its_wave_for_a_while() -> None:
+    field = Field(waves=["10"])
+    field.newest = version(2)
+    field.step()
+    full, *others = field.with_version(2)
+    field.change(*others, serves=2).change(full, obstacle="NoSpace")
+    field.second += SLOW_S
+    field.step()
+    assert field.known.wave == 2
+
+
 @pytest.mark.parametrize("reason", ["probe", "restart"])
 def test_a_passing_fault_of_the_first_node_takes_nothing_back(reason: str) -> None:
     field = Field(pause_s=60).publish(2)
