@@ -145,7 +145,26 @@ def _finding(decision: Decision, state: RolloutStatus, rollout: Rollout | None) 
             is_paused = rollout is not None and rollout.paused
             reason = "Paused" if is_paused else reason
             message = decision.progress or f"{state.version}: wave {state.wave} begins"
-    return Finding(ROLLED_OUT, truth, reason, message)
+    return Finding(
+        ROLLED_OUT, truth, reason, "; ".join([message, *_without_effect(state, rollout)])
+    )
+
+
+def _without_effect(state: RolloutStatus, rollout: Rollout | None) -> list[str]:
+    """The fields of the spec that name another version than that which went out last."""
+    if rollout is None:
+        return []
+    present = state.version.number
+    is_under_way = state.phase in (Phase.PROGRESSING, Phase.PAUSED)
+    promoted = rollout.promoted.version if rollout.promoted else 0
+    numbers = {"rejected": rollout.rejected, "promoted": promoted}
+    # A former version may stand there since its own rollout, and is told only while a person may
+    # have meant the present one.
+    return [
+        f"spec.rollout.{field} names version {number}, which has no effect on {state.version}"
+        for field, number in numbers.items()
+        if number > present or (is_under_way and 0 < number < present)
+    ]
 
 
 def _events(before: RolloutStatus | None, after: RolloutStatus) -> tuple[Event, ...]:

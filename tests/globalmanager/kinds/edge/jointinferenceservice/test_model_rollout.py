@@ -152,6 +152,24 @@ def test_what_the_node_says_of_the_content_decides_after_a_while(
     assert (canary in hot.service.condition("RolledOut")["message"]) or reason == "RolledBack"
 
 
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("field", ["rejected", "promoted"])
+def test_a_field_that_names_another_version_says_so(field: str, number: int) -> None:
+    value = number if field == "rejected" else {"version": number, "wave": 9}
+    hot = HotFleet().publish(2).edit(**{field: value}).settle()
+    assert hot.condition() == ("Unknown", "Progressing")
+    text = f"; spec.rollout.{field} names version {number}, which has no effect on version 2"
+    assert hot.service.condition("RolledOut")["message"].endswith(text)
+
+
+def test_the_versions_that_a_spec_names_of_former_rollouts_are_not_told() -> None:
+    hot = HotFleet(promote="auto").publish(2).edit(promoted={"version": 2, "wave": 9}).settle()
+    hot.publish(3).edit(rejected=3).settle()
+    assert "spec.rollout.promoted" not in hot.service.condition("RolledOut")["message"]
+    hot.edit(rejected=9).settle()
+    assert "spec.rollout.rejected names version 9" in hot.service.condition("RolledOut")["message"]
+
+
 def test_a_wave_by_label_gets_the_nodes_with_the_label() -> None:
     hot = HotFleet(waves=["hall=north"])
     hot.service.nodes("edge1", labels={**CAMERA, "hall": "north"})
