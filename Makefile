@@ -24,13 +24,16 @@ OLDEST := $(notdir $(firstword $(sort $(wildcard tests/kubernetes/1.*))))
 # None of these tests leaves the machine. Every program that imports aiohttp reads the certificates of
 # the machine, which takes a tenth of a second, a quarter of what most programs here need to start.
 test system-test browser-test: export SSL_CERT_FILE := /dev/null
-test system-test browser-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null
+# With a thread for each core, numpy takes half as long again to import, and threads wait for each other.
+test system-test browser-test: export OMP_NUM_THREADS := 1
+test system-test browser-test: export OPENBLAS_NUM_THREADS := 1
+test system-test browser-test: export LOCALCLUSTER_POD_ENV := SSL_CERT_FILE=/dev/null,OMP_NUM_THREADS=1,OPENBLAS_NUM_THREADS=1
 test: $(DEVELOP) ## Run the tests
 	@# What cannot be had here is said, and its tests are skipped.
 	@$(BIN)/python -m tests.monitoring.prometheus || true
 	@$(BIN)/python -m edgeai.cli.runtimes docs || true
 	@# In their order: else the files with few tests, which take longest, would come last.
-	@$(BIN)/pytest $(AT_A_TIME) --no-loadscope-reorder
+	@$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 system-test: $(DEVELOP) ## Run the tests of a whole edgeai: the demo, faults, bad input, two versions side by side
 	@$(BIN)/python -m tests.monitoring.prometheus || true
