@@ -55,12 +55,8 @@ SETTINGS = WorkerSettings(
 
 
 def copied(value: Any) -> Any:
-    """As copy.deepcopy of JSON, in a fifth of the time."""
-    if isinstance(value, dict):
-        return {key: copied(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [copied(inner) for inner in value]
-    return value
+    """As copy.deepcopy of JSON, in a twentieth of the time."""
+    return msgspec.to_builtins(value)
 
 
 def at(seconds: float) -> datetime:
@@ -340,7 +336,7 @@ class World:
             object=job.object,
             spec=job.spec,
             invalid=job.invalid,
-            children=copied(self.children),
+            children={ref: copied(child) for ref, child in self.children.items()},
             pods=tuple(copied(self.pods)),
             references={ref: other for ref, other in self._others.items() if ref in wanted},
             nodes=self._selected(job),

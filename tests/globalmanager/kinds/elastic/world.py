@@ -141,7 +141,7 @@ class ElasticWorld(World):
             return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
 
         seen = super().observed()
-        ordered = dict(sorted(copied(self.scalers).items(), key=age))
+        ordered = {ref: copied(each) for ref, each in sorted(self.scalers.items(), key=age)}
         executions = {key: result for key, (_, result) in self.executions.items()}
         return msgspec.structs.replace(seen, scalers=ordered, executions=executions)
 

@@ -189,7 +189,7 @@ class StaleElastic:
             references={},
             contacts={},
             settings=SETTINGS,
-            scalers=copied(dict(sorted(scalers.items(), key=since))),
+            scalers={r: copied(o) for r, o in sorted(scalers.items(), key=since)},
             executions=dict(self.results),
         )
         plan = KIND.plan(observed, self._now())
