@@ -37,12 +37,7 @@ class ApiUnreachable(EdgeAIError):
 
 
 class Api:
-    """Sends requests to one API server.
-
-    Args:
-        url: URL of the API server, like "http://127.0.0.1:41234"
-        token: bearer token
-    """
+    """Sends requests to one API server. Args: url: like "http://127.0.0.1:41234" """
 
     def __init__(self, url: str, token: str) -> None:
         self.url, self.token = url, token
@@ -167,10 +162,7 @@ _CLUSTER_SCOPED: Final = frozenset({"Namespace", "Node", "CustomResourceDefiniti
 
 
 def collection_of(object_: Object) -> str:
-    """The URL path of the collection that `object_` belongs to.
-
-    Without metadata.namespace, the namespace is "default".
-    """
+    """Its URL path. Without metadata.namespace, the namespace is "default"."""
     group = object_["apiVersion"]
     kind: str = object_["kind"]
     plural = kind.lower() + "s"  # correct for every kind that the command handles

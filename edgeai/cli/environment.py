@@ -166,10 +166,7 @@ def down(state_dir: Path) -> bool:
 
 
 def _own(state_dir: Path) -> Path:
-    """The real path of the state directory, after a check of the directory's content.
-
-    Raises: StateError for a file that edgeai did not create, which `down` would remove
-    """
+    """Raises: StateError for a file that edgeai did not create, which `down` would remove"""
     state_dir = state_dir.resolve()
     try:
         names = sorted(entry.name for entry in state_dir.iterdir())

@@ -20,10 +20,7 @@ class ClientUnusable(EdgeAIError):
 
 
 class UnknownKind(EdgeAIError):
-    """edgeai has no such kind.
-
-    Args: subject: where the word stands: "JOB 'x/y'", "document 2 of job.yaml"
-    """
+    """Args: subject: where the word stands: "JOB 'x/y'", "document 2 of job.yaml" """
 
     def __init__(self, subject: str, word: str, words: str) -> None:
         self.word = word

@@ -18,11 +18,7 @@ Manner = Literal["silently", "loudly"]
 
 
 class CuttingProxy:
-    """Listens on 127.0.0.1:<port> and forwards each connection to `target()`.
-
-    Args:
-        target: returns host and port; the proxy calls `target` for each connection
-    """
+    """Listens on 127.0.0.1:<port> and forwards each connection to `target()`, a host and a port."""
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
         self._target = target

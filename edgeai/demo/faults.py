@@ -29,12 +29,7 @@ the state is the same as before. At the end it returns the last state of the tra
 
 
 class Fault:
-    """A fault of one trainer.
-
-    Args:
-        worker: name of the trainer
-        script: causes the fault and follows the trainer until it takes part again
-    """
+    """Args: script: causes the fault and follows the trainer until it takes part again"""
 
     def __init__(self, worker: str, script: Script) -> None:
         self.worker = worker
@@ -52,10 +47,7 @@ class Fault:
 
 
 def kill(api: Api, worker: str, *, at_round: int) -> Script:
-    """Send SIGKILL to the trainer's process in round `at_round`.
-
-    A node that runs out of memory does the same.
-    """
+    """Send SIGKILL to the trainer's process, as a node that runs out of memory does."""
     status = yield ""
     while round_of(status) < at_round:
         status = yield ""
@@ -68,10 +60,7 @@ def kill(api: Api, worker: str, *, at_round: int) -> Script:
 
 
 def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
-    """Cut the network between an edge and the cloud in round `at_round`.
-
-    End the cut when the other trainers have finished MISSED_ROUNDS further rounds.
-    """
+    """Cut the network, until the other trainers have finished MISSED_ROUNDS further rounds."""
     status = yield ""
     while round_of(status) < at_round:
         status = yield ""
@@ -133,11 +122,7 @@ class EdgeLine:
         self._running = running
 
     def tuning(self, node: str, *flags: str) -> system.Tuning:
-        """The settings that make the LocalController of `node` connect through the proxy.
-
-        Args:
-            flags: further flags of all LocalControllers
-        """
+        """The LocalController of `node` connects through the proxy. Args: flags: of all of them"""
         address = f"{LOOPBACK}:{self._to_manager.port}"
         return system.Tuning(
             global_manager_of={node: address},

@@ -13,10 +13,7 @@ IN_IMAGE: Final = (Path("/opt/venv/bin/python3"), Path("/opt/edgeai"))  # deploy
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of the placeholders that all examples have.
-
-    The comment at the top of each manifest explains the placeholders.
-    """
+    """The placeholders of all examples, which the comment at the top of each manifest explains."""
 
     files: Path
     python: Path = Path(sys.executable)
@@ -46,11 +43,7 @@ def objects(template: Path, placement: Placement) -> list[dict[str, Any]]:
 
 
 def parser(files: str) -> argparse.ArgumentParser:
-    """The parser of the command line of an example's `manifests`.
-
-    Args:
-        files: help text for the argument that names the directory of the files
-    """
+    """Args: files: help text for the argument that names the directory of the files"""
     parser_ = argparse.ArgumentParser(description="Print the example's manifests.")
     parser_.add_argument("files", type=Path, help=files)
     parser_.add_argument("--cloud-node", default="cloud0", help="default: %(default)s")

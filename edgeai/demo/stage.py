@@ -50,10 +50,7 @@ class DemoFailed(EdgeAIError):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The console and the directory of one demo.
-
-    If `keep` is true, the demo leaves everything running.
-    """
+    """The console and the directory of one demo. `keep`: it leaves everything running."""
 
     console: Console
     directory: Path
@@ -162,11 +159,8 @@ class Look(NamedTuple):
 
 
 def watch(stage: Stage, api: Api, job: Object, look: Callable[[Object], Look]) -> Object:
-    """Show the view of the job again and again, until the job has ended.
+    """Show the view of the job again and again, until the job has ended. Returns: its CR
 
-    Args:
-        look: gets the CR, each time as it is now
-    Returns: the CR of the ended job
     Raises: DemoFailed when the job gets stuck; the errors of `look`
     """
     path = path_of(job)
@@ -192,11 +186,7 @@ def bars(shares: Iterable[float]) -> str:
 
 
 def as_the_api_holds_it(object_: Object, *, without: Collection[str] = ()) -> Panel:
-    """A panel with the object's metadata and status from the API.
-
-    Args:
-        without: fields of the status that the panel leaves out
-    """
+    """Its metadata and status. Args: without: fields of the status that the panel leaves out"""
     status = {name: value for name, value in object_["status"].items() if name not in without}
     summary = {
         "metadata": {k: object_["metadata"][k] for k in ("namespace", "name", "generation")},

@@ -11,7 +11,4 @@ class ClusterError(Exception):
 
 
 class StateError(ClusterError):
-    """The cluster cannot use the state directory.
-
-    The directory is read-only, full or corrupt, or another cluster uses it.
-    """
+    """The state directory is read-only, full or corrupt, or another cluster uses it."""

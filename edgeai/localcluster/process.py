@@ -142,11 +142,7 @@ def _rotate_log(state: StateDirectory) -> Path:
 
 
 def _spawn(argv: list[str], log_file: Path, blocked: Iterable[int]) -> int:
-    """Start the cluster's process. Returns: its pid
-
-    Args:
-        blocked: the signals that the new process blocks
-    """
+    """Returns: the pid. Args: blocked: the signals that the new process blocks"""
     output = (os.POSIX_SPAWN_OPEN, 1, str(log_file), os.O_WRONLY | os.O_APPEND, 0o600)
     return os.posix_spawn(
         argv[0],

@@ -63,11 +63,7 @@ def is_own(name: str) -> bool:
 
 
 class StateDirectory:
-    """The paths and the small files of one state directory.
-
-    Args:
-        path: absolute path of the directory
-    """
+    """The paths and the small files of one state directory. Args: path: absolute"""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,10 +97,7 @@ class StateDirectory:
         )
 
     def read_running(self) -> ClusterProcess | None:
-        """The content of cluster.json, which may name a process that is gone.
-
-        Returns: None if the file is missing or malformed
-        """
+        """cluster.json, which may name a process that is gone; None: missing or malformed."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             content = (self.path / RUNNING_FILE).read_bytes()
             return msgspec.json.decode(
@@ -126,10 +119,7 @@ class StateDirectory:
 
 @contextlib.contextmanager
 def lock_directory(path: Path) -> Iterator[StateDirectory]:
-    """Create the directory if it is missing, and lock it for one cluster.
-
-    Raises: StateError when the directory cannot be used or another cluster holds the lock
-    """
+    """Raises: StateError when the directory cannot be used or another cluster holds the lock"""
     state = StateDirectory(path.absolute())
     try:
         state.path.mkdir(mode=0o700, parents=True, exist_ok=True)

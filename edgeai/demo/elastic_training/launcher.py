@@ -34,11 +34,7 @@ IDLE_S: Final = 0.1
 
 
 class Training:
-    """The state that survives workers, and the launcher by its checkpoint.
-
-    Args:
-        files: directory with train.csv and held_out.csv
-    """
+    """The state that survives workers, and the launcher by its checkpoint."""
 
     def __init__(self, files: Path) -> None:
         self.images = digits.load(files / "train.csv")

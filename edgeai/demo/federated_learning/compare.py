@@ -26,11 +26,8 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def compare(parts: Mapping[str, Part], model: Path, *, rounds: int = ROUNDS) -> Figures:
-    """Train the local models and the centralised model. Measure all models.
+    """Args: parts: edge -> its images; model: file of the federated model
 
-    Args:
-        parts: edge -> images of the edge
-        model: file of the federated model
     Raises: OSError, ValueError
     """
     held_out = joined([part.held_out for part in parts.values()])

@@ -26,11 +26,7 @@ Weights = dict[str, Floats]
 
 
 class Perceptron:
-    """A perceptron with the methods of edgeai.worker.federated.FederatedEstimator.
-
-    Args:
-        epochs: number of passes of train() over the images
-    """
+    """A perceptron with the methods of edgeai.worker.federated.FederatedEstimator."""
 
     def __init__(self, *, epochs: int = EPOCHS) -> None:
         self._epochs = epochs
@@ -39,9 +35,7 @@ class Perceptron:
         self._round = 0
 
     def begin_round(self, number: int, weights: Mapping[str, Floats]) -> None:
-        """Set the number of the round.
-
-        The learning rate gets smaller from round to round, so that nodes with different digits
+        """The learning rate gets smaller from round to round, so that nodes with different digits
         agree at the end.
         """
         self._round = number
@@ -74,10 +68,7 @@ class Perceptron:
             self.set_weights({name: arrays[name] for name in arrays})
 
     def save(self, model_url: str) -> None:
-        """Write the weights to a file atomically, because nodes may share the file system.
-
-        So a reader never gets an incomplete model.
-        """
+        """Atomically: nodes may share the file system, and no reader gets a part of a model."""
         path = Path(model_url)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         with temporary.open("wb") as file:

@@ -89,11 +89,7 @@ def story(on: Stage, *, isolated_edges: bool) -> Outcome:
 
 
 def _manifests(on: Stage, line: EdgeLine | None) -> list[Object]:
-    """The manifests of the example. The job comes last.
-
-    Args:
-        line: one trainer calls the aggregator through it
-    """
+    """The job comes last. Args: line: one trainer calls the aggregator through it"""
     placement = Placement(
         files=on.files,
         cloud_node=system.CLOUD,
@@ -119,10 +115,7 @@ class _Course:
             self._by_round[round_of(status)] = float(metrics["accuracy"])
 
     def __str__(self) -> str:
-        """A bar chart with one character for each round. A higher bar means more accuracy.
-
-        A round without a known accuracy repeats the bar of the previous round.
-        """
+        """A bar for each round. One without a known accuracy repeats the bar before."""
         shares, last = [], 0.0
         for number in range(1, max(self._by_round, default=0) + 1):
             last = self._by_round.get(number, last)

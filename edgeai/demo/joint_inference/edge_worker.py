@@ -140,12 +140,7 @@ def batches(images: Digits, settings: Settings) -> Iterator[Digits]:
 
 
 def compare(joint: Tally, model: EdgeModel, images: Digits, settings: Settings) -> dict[str, Any]:
-    """Compare joint inference with each model alone on the same images.
-
-    Args:
-        joint: the counts of the pass with joint inference
-    Returns: the fields of the "result" line
-    """
+    """Returns: the fields of the "result" line. Args: joint: the counts of joint inference"""
     once = msgspec.structs.replace(settings, stream_rate=0.0, stream_repeat=1)
     with JointInference(model, EdgeOnly(), is_reporting=False, loads_model=False) as alone:
         edge = stream(alone, images, once)

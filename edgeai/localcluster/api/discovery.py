@@ -27,10 +27,7 @@ def group(resources: Iterable[Resource], name: str) -> Object | None:
 
 
 def resource_list(resources: Iterable[Resource], group_version: str) -> Object | None:
-    """APIResourceList of one group and version; None if no resource has this group and version.
-
-    Each subresource is a separate entry.
-    """
+    """APIResourceList of one group and version; None if no resource has them."""
     entries = [
         entry
         for resource in resources

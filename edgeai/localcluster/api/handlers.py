@@ -321,10 +321,7 @@ def _scaled(resource: Resource, object_: Object, scale: Any) -> Object:
 
 
 def _selector_text(value: Any) -> str | None:
-    """The selector of an object as text. `value` is text or a LabelSelector.
-
-    Returns: None if the object has no selector
-    """
+    """Args: value: text, or a LabelSelector; other values are no selector"""
     if isinstance(value, dict):
         labels = value.get("matchLabels") or {}
         return ",".join(f"{name}={label}" for name, label in labels.items())

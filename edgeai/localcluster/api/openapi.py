@@ -47,10 +47,7 @@ def index(resources: Iterable[Resource]) -> Object:
 
 
 def document(resources: Iterable[Resource], path: str) -> Object | None:
-    """The OpenAPI document of `path`, which is `api/v1` or `apis/<group>/<version>`.
-
-    Returns: None if no resource has this group and version
-    """
+    """Args: path: `api/v1` or `apis/<group>/<version>`. Returns: None if no resource has these"""
     members = [resource for resource in resources if _path(resource) == path]
     if not members:
         return None

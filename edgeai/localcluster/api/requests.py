@@ -25,10 +25,7 @@ _OF_NAMESPACES = ("status", "finalize")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The resource, or the one object, that the path of a request names.
-
-    `name` is empty when the path names the whole collection.
-    """
+    """What the path of a request names. `name` is empty for a whole collection."""
 
     resource: Resource
     namespace: str = ""

@@ -70,12 +70,7 @@ CLIENT_TIMEOUTS = ClientTimeouts()
 
 
 class Server:
-    """An API server: checks the token of a request, finds its handler, answers errors as `Status`.
-
-    Args:
-        api: serves the resources
-        registry: the resources that discovery names
-    """
+    """Checks the token of a request, finds its handler, answers errors as `Status`."""
 
     def __init__(self, api: API, registry: Registry, token: str, timeouts: ClientTimeouts) -> None:
         self.api = api
@@ -177,10 +172,7 @@ class Server:
         return hmac.compare_digest(text.encode(errors="surrogateescape"), self._token)
 
     def _document(self, request: web.Request, steps: list[str]) -> web.Response | None:
-        """The answer to a request for health, version, discovery or OpenAPI.
-
-        Returns: None if the path names none of these documents
-        """
+        """The answer to a request for health, version, discovery or OpenAPI; else None."""
         content: Object | None
         match steps:
             case ["healthz" | "livez" | "readyz"]:

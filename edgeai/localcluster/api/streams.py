@@ -50,10 +50,7 @@ async def stream_watch(
 
 
 async def stream_log(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Send each piece of a log when the log source yields the piece.
-
-    Raises: errors.APIError of the log source, only before the response begins
-    """
+    """Raises: errors.APIError of the log source, only before the response begins"""
     first = await anext(pieces, b"")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)

@@ -28,10 +28,7 @@ class Form(Enum):
 
 
 def form(accept: str) -> Form:
-    """The first supported form of an Accept header.
-
-    Returns: whole objects if the header names no supported form
-    """
+    """The first supported form of an Accept header; whole objects if there is none."""
     for media_range in accept.split(","):
         media_type, *parts = (part.strip() for part in media_range.split(";"))
         if media_type not in ("application/json", "*/*", "application/*"):
@@ -56,11 +53,7 @@ class View(msgspec.Struct, frozen=True):
     include: str = "Metadata"
 
     def one(self, object_: Object, *, with_columns: bool = True) -> Object:
-        """Render a single object.
-
-        Args:
-            with_columns: whether a Table has column definitions, as in a watch the first event
-        """
+        """Args: with_columns: a Table has column definitions, as in a watch the first event"""
         if self.form is Form.TABLE:
             return self._table([object_], object_["metadata"], with_columns=with_columns)
         if self.form is Form.OBJECT:

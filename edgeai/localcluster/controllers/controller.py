@@ -21,11 +21,7 @@ RETRY_MAX_S = 10.0
 
 
 class Controller(abc.ABC, Generic[K]):
-    """Follows the store, and reconciles one key after the other.
-
-    Args:
-        name: for logs
-    """
+    """Follows the store, and reconciles one key after the other."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.name = name

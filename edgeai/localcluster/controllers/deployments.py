@@ -66,9 +66,6 @@ def plan(deployment: Object, pods: Sequence[Object]) -> Plan:
 
     A rolling update adds one new pod, waits until this pod is ready, then deletes an old pod. The
     plan ignores maxSurge and maxUnavailable. Recreate waits until all old pods are gone.
-
-    Args:
-        pods: the pods that the Deployment owns
     """
     spec = deployment["spec"]
     groups = _sort_pods(deployment, pods)

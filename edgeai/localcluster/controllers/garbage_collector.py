@@ -177,10 +177,7 @@ class GarbageCollector(Controller[str]):
         )
 
     def _trim_events(self) -> None:
-        """Delete the oldest Events if there are more than 110 % of the limit.
-
-        The 10 % make sorting rare.
-        """
+        """Delete the oldest Events beyond the limit. The 10 % above it make sorting rare."""
         if self._store.count(EVENTS) <= self._max_events * 1.1:
             return
         events = self._store.list(EVENTS).items

@@ -309,7 +309,6 @@ class Container:
             for port in self._spec.get("ports") or []
             if port.get("name")
         }
-
         return probes.ProbeTarget(
             pod_ip=self._pod.pod_ip,
             ports=ports,
@@ -330,10 +329,7 @@ class Container:
         self._kill_within(process, self._pod.grace_s)
 
     async def _exec(self, launch: Launch, command: Sequence[str]) -> int:
-        """Run the command of an exec probe in the container's environment. Drop the output.
-
-        Returns: the exit code
-        """
+        """The exit code of an exec probe's command in the container's environment."""
         probe = msgspec.structs.replace(launch, executable="/usr/bin/env", argv=("env", *command))
         reaper = self._pod.host.reaper
         with contextlib.closing(ContainerProcess(probe, reaper, lambda _: None)) as process:

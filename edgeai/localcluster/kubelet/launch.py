@@ -151,10 +151,7 @@ def _env_from(source: Object, lookup: Lookup) -> dict[str, str]:
 
 
 def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Lookup) -> str | None:
-    """The value of one environment variable.
-
-    Returns: None if an optional reference has no target; the container then lacks the variable
-    """
+    """The value of one variable; None if an optional reference has no target."""
     source = variable.get("valueFrom")
     if not source:
         return expand(str(variable.get("value") or ""), env)
@@ -169,10 +166,7 @@ def _value(variable: Object, env: Mapping[str, str], view: PodView, lookup: Look
 
 
 def field_value(path: str, pod: Object, pod_ip: str, host_ip: str) -> str:
-    """The value of a fieldRef.
-
-    Raises: ContainerConfigError for a field that a fieldRef cannot name
-    """
+    """Raises: ContainerConfigError for a field that a fieldRef cannot name"""
     metadata, spec = pod["metadata"], pod["spec"]
     if keyed := _KEYED_FIELD.fullmatch(path):
         return str((metadata.get(keyed[1]) or {}).get(keyed[2], ""))
@@ -201,9 +195,8 @@ def object_data(resource: Resource, object_: Object) -> dict[str, bytes]:
 
 
 def _data(resource: Resource, reference: Object, lookup: Lookup) -> dict[str, bytes] | None:
-    """The data of a ConfigMap or Secret that a spec refers to.
+    """Returns: None if the object does not exist and the reference is optional
 
-    Returns: None if the object does not exist and the reference is optional
     Raises: ContainerConfigError if the object does not exist and the reference is not optional
     """
     name = str(reference.get("name"))
@@ -275,10 +268,7 @@ def _executable(command: str, cwd: str, env: Mapping[str, str]) -> str:
 
 
 def service_hosts(services: Iterable[Object], addresses: PodAddresses) -> list[ServiceHost]:
-    """The address of each Service: the cluster IP, or the address of a headless Service.
-
-    The result does not contain a Service without address.
-    """
+    """The Services with an address: the cluster IP, or the address of a headless Service."""
     hosts = []
     for service in services:
         metadata = service["metadata"]

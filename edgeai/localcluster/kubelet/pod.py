@@ -73,13 +73,7 @@ class PodHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pod:
-    """Runs the containers of one pod and writes the pod's status.
-
-    Args:
-        pod: object of the pod in the API
-        node_ip: address of the pod's node
-    Raises: AddressesExhausted
-    """
+    """Runs the containers of one pod and writes the pod's status. Raises: AddressesExhausted"""
 
     def __init__(self, pod: Object, host: PodHost, *, node_ip: str) -> None:
         self.host = host

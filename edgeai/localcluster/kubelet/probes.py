@@ -46,11 +46,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def parse_probe(container: Object, kind: str) -> Probe | None:
-    """The probe of a container's spec; None if the spec does not have this probe.
-
-    Args:
-        kind: readinessProbe or livenessProbe
-    """
+    """Args: kind: readinessProbe or livenessProbe"""
     spec = container.get(kind)
     return msgspec.convert(spec, Probe, strict=False) if spec else None
 

@@ -34,9 +34,7 @@ _LAST_WORDS_S: Final = 0.1
 
 class Reaper:
     """A process that kills all containers when the cluster's process dies. `close` ends the reaper.
-
-    Args:
-        directory: the state directory, which `ps` shows
+    Args: directory: the state directory, which `ps` shows
     """
 
     def __init__(self, directory: Path) -> None:

@@ -33,11 +33,7 @@ class ContainerRecord(
 
     @classmethod
     def restored(cls, container: Object, status: Object | None) -> Self:
-        """The record of a container, read from its entry in containerStatuses.
-
-        Args:
-            status: the entry; None gives a new record
-        """
+        """Args: status: the entry in containerStatuses; None gives a new record"""
         own = {"name": container["name"], "image": str(container.get("image", "")), "ready": False}
         return msgspec.convert((status or {}) | own, cls)
 
@@ -92,11 +88,7 @@ def terminated(
     reason: str = "",
     message: str = "",
 ) -> Object:
-    """The state of a container that has ended.
-
-    Args:
-        exit_code: 128 + the signal's number if a signal ended the process
-    """
+    """Args: exit_code: 128 + the signal's number if a signal ended the process"""
     detail: Object = {
         "exitCode": exit_code,
         "reason": reason or ("Completed" if exit_code == 0 else "Error"),
@@ -208,9 +200,5 @@ def _dated(condition: Object, before: Mapping[str, Object], now: str) -> Object:
 
 
 def should_restart(policy: str, exit_code: int) -> bool:
-    """Whether a container that ended with `exit_code` should run again.
-
-    Args:
-        policy: Always, OnFailure or Never
-    """
+    """Args: policy: Always, OnFailure or Never"""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)

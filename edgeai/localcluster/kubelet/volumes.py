@@ -39,11 +39,7 @@ class MountError(ClusterError):
 
 
 class PodDirectory:
-    """The paths in the directory of one pod. `make` creates the directory.
-
-    Args:
-        path: the pod's directory
-    """
+    """The paths in the directory of one pod. `make` creates the directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

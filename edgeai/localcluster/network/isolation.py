@@ -41,10 +41,7 @@ class Opening(NamedTuple):
 
 
 class NodeNetwork:
-    """The network of one isolated node.
-
-    Raises: ClusterError if this process may not create networks
-    """
+    """The network of one isolated node. Raises: ClusterError if this process may make none"""
 
     def __init__(self) -> None:
         nsenter = shutil.which("nsenter")

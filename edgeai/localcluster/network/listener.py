@@ -78,8 +78,7 @@ class Listener:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None:  # cannot happen: asyncio runs this callback in a task
-            return
+        assert task  # asyncio runs this callback in one
         self._connections.add(task)
         try:
             await self._forward(reader, writer)
@@ -115,10 +114,7 @@ class Listener:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy the bytes of one direction until end of file. Then half-close the receiver's side.
-
-    The other direction continues.
-    """
+    """Copy the bytes of one direction until end of file. Then half-close the receiver's side."""
     writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
     while data := await reader.read(BUFFER_BYTES):
         writer.write(data)

@@ -30,11 +30,7 @@ _Address = tuple[str, int]
 
 
 def service_ports(service: Object, pods: Sequence[Object]) -> dict[int, tuple[_Address, ...]]:
-    """The TCP ports of a Service, each with the addresses of its ready pods. Pure.
-
-    Args:
-        pods: all pods of the cluster
-    """
+    """The TCP ports of a Service, each with the addresses of its ready pods. Pure."""
     ready = [pod for pod in pods if is_selected(pod, service) and _is_serving(pod)]
     return {
         int(port["port"]): tuple(
@@ -48,10 +44,7 @@ def service_ports(service: Object, pods: Sequence[Object]) -> dict[int, tuple[_A
 
 
 def target_port(port: Object, pod: Object) -> int | None:
-    """The number of the pod's port that a Service port targets.
-
-    Returns: None if the pod has no such port
-    """
+    """The number of the pod's port that a Service port targets; None if it has none."""
     target = port.get("targetPort") or port["port"]
     if isinstance(target, int):
         return target
@@ -204,10 +197,7 @@ class ServiceProxy(Controller[Key]):
             self._addresses.release(address)
 
     def _write_endpoints(self, service: Object, pods: Sequence[Object]) -> None:
-        """Write the Endpoints of a Service with a selector.
-
-        For a Service without a selector, a user writes the Endpoints.
-        """
+        """Those of a Service without a selector are the user's."""
         if not service["spec"].get("selector"):
             return
         desired = endpoints(service, pods)

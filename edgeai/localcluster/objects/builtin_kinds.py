@@ -208,11 +208,7 @@ def _require_type(spec: Object, field: str, type_: type, noun: str, path: str) -
 
 
 def _check_containers(containers: list[Object], mountable: set[Any], path: str) -> list[FieldError]:
-    """Check the containers of a pod.
-
-    Args:
-        mountable: names of the pod's volumes
-    """
+    """Args: mountable: names of the pod's volumes"""
     faults: list[FieldError] = []
     names: set[Any] = set()
     for index, container in enumerate(containers):

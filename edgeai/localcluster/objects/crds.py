@@ -13,10 +13,7 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def resources(crd: Object) -> list[tuple[Resource, bool]]:
-    """The resources that a valid CRD defines, one for each served version.
-
-    Returns: pairs of a resource and whether its version is the storage version
-    """
+    """For each served version of a valid CRD: the resource, and whether it is the stored one."""
     spec = crd["spec"]
     return [
         (_resource(spec, version), bool(version.get("storage")))

@@ -41,10 +41,7 @@ _COLUMNS = "group_resource, namespace, name, objects.uid, body"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One stored object.
-
-    `namespace` is "" for a cluster-scoped object. `body` is the JSON of the object.
-    """
+    """One stored object. `namespace` is "" for a cluster-scoped one. `body` is JSON."""
 
     group_resource: str
     namespace: str
@@ -54,10 +51,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Database:
-    """Owns the connection to the SQLite file, and locks the file for this process.
-
-    Raises: StateError if the file cannot be used
-    """
+    """Locks the SQLite file for this process. Raises: StateError if it cannot be used"""
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         try:
@@ -149,10 +143,7 @@ class Database:
             connection.execute("UPDATE latest SET resource_version = ?", (resource_version,))
 
     def remove(self, row: Row, resource_version: int) -> None:
-        """Delete one object.
-
-        Raises: errors.OutOfSpace, errors.InternalError; the file then stays unchanged
-        """
+        """Raises: errors.OutOfSpace, errors.InternalError; the file then stays unchanged"""
         with self._transaction() as connection:
             connection.execute("DELETE FROM objects WHERE uid = ?", (row.uid,))
             connection.execute("UPDATE latest SET resource_version = ?", (resource_version,))

@@ -106,10 +106,7 @@ class UnsupportedMediaType(APIError):
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """Says what is wrong with one field of an object.
-
-    `reason` is a cause of the Kubernetes API, as FieldValueInvalid; `detail` is for the user.
-    """
+    """`reason` is a cause of the Kubernetes API, as FieldValueInvalid; `detail` is for the user."""
 
     field: str
     reason: str
@@ -172,11 +169,7 @@ class Invalid(APIError):
 
 
 def invalid_options(verb: str, fault: FieldError) -> Invalid:
-    """The error for a fault in a request's options.
-
-    Args:
-        verb: Create, Update, Patch or Delete
-    """
+    """Args: verb: Create, Update, Patch or Delete"""
     kind = f"{verb}Options"
     options = Resource(group="meta.k8s.io", version="v1", plural=kind.lower(), kind=kind)
     return Invalid(options, "", [fault])

@@ -37,10 +37,7 @@ class Record(msgspec.Struct, frozen=True):
     before: Selectable | None
 
     def event_type(self, selector: Selector) -> EventType | None:
-        """The event that a watcher with this selector gets for the change.
-
-        Returns: None if the watcher gets no event
-        """
+        """The event that a watcher with this selector gets; None: it gets none."""
         matched = self.before is not None and selector.matches(self.before)
         matches = self.type != "DELETED" and selector.matches(self.after)
         if matches:
@@ -74,10 +71,7 @@ class History:
         return self._records[index] if index < len(self._records) else None
 
     def check(self, resource_version: int) -> None:
-        """Check that the history has all changes since a resource version.
-
-        Raises: errors.Gone when a change since this version was dropped
-        """
+        """Raises: errors.Gone when a change since this version was dropped"""
         if resource_version < self._forgotten:
             raise errors.Gone(
                 f"too old resource version: {resource_version} ({self._forgotten}): the watch is"
@@ -138,10 +132,7 @@ class Watch:
         self._wake.set()
 
     def poll(self) -> Event | None:
-        """The next event; None if there is no event now. Does not wait.
-
-        Raises: errors.Gone
-        """
+        """The next event; None if there is none now. Raises: errors.Gone"""
         if self._initial:
             return self._initial.popleft()
         while record := self._history.after(self._seen):

@@ -6,7 +6,6 @@ from edgeai.localcluster.objects.resources import Object
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the pod's condition Ready is True."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

@@ -23,12 +23,9 @@ _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 def prune(schema: Object, value: Any, *, root: bool = False) -> tuple[Any, list[str]]:
-    """A copy of a value without its unknown fields, and the paths of these unknown fields.
+    """A copy of a value without its unknown fields, and their paths: `spec.workers[0].nam`.
 
-    A path looks like `spec.workers[0].nam`.
-
-    Args:
-        root: `value` is a whole object; its apiVersion, kind and metadata always stay
+    Args: root: `value` is a whole object; its apiVersion, kind and metadata always stay
     """
     unknown: list[str] = []
     return _prune(schema, value, "", unknown, root), unknown
@@ -163,10 +160,7 @@ def _check_array(schema: Object, value: list[Any], path: str) -> Iterable[FieldE
 
 
 def _identity(schema: Object, item: Any) -> bytes | None:
-    """The identity of an item in a list of type set or map.
-
-    Returns: None in other lists, because their items have no identity
-    """
+    """The identity of an item in a list of type set or map; None in other lists."""
     kind = schema.get("x-kubernetes-list-type")
     if kind == "map" and isinstance(item, dict):
         keys = schema.get("x-kubernetes-list-map-keys") or ()

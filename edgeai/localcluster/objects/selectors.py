@@ -45,10 +45,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Requirements on labels and fields. An object must meet all requirements.
-
-    An empty selector matches every object.
-    """
+    """Requirements on labels and fields. An object must meet all requirements."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()

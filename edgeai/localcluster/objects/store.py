@@ -374,10 +374,7 @@ class Store:
                 raise errors.Forbidden(f'pods "{name}" is forbidden: {excess}')
 
     def _start(self, resource: Resource, token: str) -> Position:
-        """The position where a page begins.
-
-        A page begins after the last object of the previous page.
-        """
+        """Where a page begins: after the last object of the previous page."""
         if not token:
             return Position(self._version)
         start = Position.parse(token)
