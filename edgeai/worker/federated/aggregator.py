@@ -120,7 +120,7 @@ class Aggregator:
                 self._store.add_recipient(name)
         log.info("participant joined: name=%s instance=%s", name, join.instance)
         beat_s = self._settings.gone_after_s / BEATS
-        return Welcome(self._store.state.encoding, beat_s, bundles.MAX_PIECES, takes_crcs=True)
+        return Welcome(self._store.state.encoding, beat_s, bundles.MAX_PIECES)
 
     def require_joined(self, instance: str, *, name: str) -> None:
         """Raises: Refused if the process `instance` of `name` has not joined, or was displaced

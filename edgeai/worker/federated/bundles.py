@@ -71,17 +71,12 @@ def split(read_into: Callable[[memoryview], int]) -> Iterator[memoryview]:
 
 
 class Update:
-    """Encodes each piece when it is sent. `offer` offers the update to the aggregator.
+    """Encodes each piece when it is sent. `offer` offers the update to the aggregator."""
 
-    Args: takes_crcs: whether the aggregator takes an Offer with the CRC-32 of each piece
-    """
-
-    def __init__(self, numbers: Numbers, encoding: Encoding, *, takes_crcs: bool) -> None:
+    def __init__(self, numbers: Numbers, encoding: Encoding) -> None:
         self._numbers, self._encoding = numbers, encoding
         self._is_compressed = encoding.compression != "none"
-        self.offer = protocol.offer_of(
-            protocol.wire_parts(numbers, encoding), takes_crcs=takes_crcs
-        )
+        self.offer = protocol.offer_of(protocol.wire_parts(numbers, encoding))
         self.pieces = protocol.pieces(len(numbers))
 
     def most(self, max_pieces: int) -> int:
@@ -101,7 +96,7 @@ class Update:
             start = piece * protocol.PIECE_NUMBERS
             part = self._numbers[start : start + protocol.PIECE_NUMBERS]
             data = protocol.to_wire(part, self._encoding)
-            crc = protocol.crc_of(piece, self.offer.crcs) or protocol.crc(data)
+            crc = protocol.crc_of(piece, self.offer.crcs)
             yield crc, protocol.content(data, self._encoding)
 
     def size(self, piece: int) -> int:

@@ -136,7 +136,6 @@ class AggregatorClient:
         self._layout = Layout(())
         self._encoding = Encoding()
         self._max_pieces = 1  # in one request, as the aggregator says
-        self._takes_crcs = False  # the aggregator
         self._fetching, self._upload_pace = bundles.Pace(), bundles.Pace()
         self._logged_problem = ""  # the last logged problem, "" when the aggregator answers
         self._outages = 0
@@ -174,7 +173,6 @@ class AggregatorClient:
     def _welcome(self, body: bytes) -> None:
         welcome = self._decoded(body, Welcome)
         self._encoding, self._max_pieces = welcome.encoding, welcome.max_pieces
-        self._takes_crcs = welcome.takes_crcs
         self._heartbeat.set_period(welcome.beat_s)
 
     def _beat(self) -> None:
@@ -233,7 +231,7 @@ class AggregatorClient:
     def _send(self, round_: int, vector: Numbers, commit: Commit, resends: "_Resends") -> None:
         encoding = self._encoding  # a restarted aggregator may ask for another encoding
         protocol.check_fits(vector, self._layout, encoding)
-        update = bundles.Update(vector, encoding, takes_crcs=self._takes_crcs)
+        update = bundles.Update(vector, encoding)
         path = self._update(round_)
         piece = self._offer(path, update.offer, resends)
         while piece < update.pieces:

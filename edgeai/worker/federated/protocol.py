@@ -26,17 +26,14 @@ For a Join every error but 5xx is final, for example if another process has take
 A piece is 4 bytes of CRC-32 and then PIECE_NUMBERS numbers; the last piece may have fewer. The
 numbers are little-endian and have the aggregator's precision. They are compressed if the
 aggregator's Welcome says so. A bundle has at most as many pieces as `max_pieces` of the
-Welcome; the Welcome of an earlier release has no such field, and its aggregator takes pieces only.
-A bundle of the model may have fewer pieces than the path says.
-An Offer contains the CRC-32 of each piece if the Welcome has `takes_crcs`; to an earlier release it
-contains the SHA-256 of the whole vector in this precision. The same Offer again continues an
-upload; another Offer begins a new upload. Round 0 is the seed: if the aggregator has no model,
-one participant sends the weights with which all participants start.
+Welcome. A bundle of the model may have fewer pieces than the path says. The same Offer again
+continues an upload; another Offer begins a new upload. Round 0 is the seed: if the aggregator has
+no model, one participant sends the weights with which all participants start.
 """
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -94,8 +91,6 @@ class Welcome(msgspec.Struct, frozen=True):
     """Period of the beats. A participant that is silent for three periods counts as gone."""
     max_pieces: int = 1
     """Most pieces in one bundle. 1: the aggregator takes no bundles."""
-    takes_crcs: bool = False
-    """Whether an Offer may have `crcs`."""
 
 
 class RoundState(msgspec.Struct, frozen=True):
@@ -108,10 +103,10 @@ class RoundState(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """`checksum` is the SHA-256 of `crcs`, or of the vector where there are none."""
+    """`checksum` is the SHA-256 of `crcs`."""
 
     checksum: Text
-    crcs: Annotated[bytes, msgspec.Meta(max_length=MAX_CRCS_BYTES)] = b""
+    crcs: Annotated[bytes, msgspec.Meta(max_length=MAX_CRCS_BYTES)]
     """The CRC-32 of each piece, one after the other."""
 
 
@@ -227,30 +222,18 @@ def _inflated(body: Data, size: int) -> bytes:
     return data
 
 
-def offer_of(parts: Iterator[Data], *, takes_crcs: bool) -> Offer:
+def offer_of(parts: Iterable[Data]) -> Offer:
     """The Offer of an update with these pieces."""
-    if not takes_crcs:
-        return Offer(digest(parts))
     crcs = b"".join(map(crc, parts))
-    return Offer(digest(iter((crcs,))), crcs)
+    return Offer(hashlib.sha256(crcs).hexdigest(), crcs)
 
 
 def check_offer(offer: Offer, numbers: int) -> None:
     """Raises: Damaged for an Offer that an update of `numbers` numbers cannot have"""
-    if not offer.crcs:
-        return
     if len(offer.crcs) != CRC_BYTES * pieces(numbers):
         raise Damaged(f"an offer with {len(offer.crcs)} bytes for {pieces(numbers)} pieces")
-    if digest(iter((offer.crcs,))) != offer.checksum:
+    if hashlib.sha256(offer.crcs).hexdigest() != offer.checksum:
         raise Damaged("the offer's checksum is another one: it was damaged on the way")
-
-
-def digest(parts: Iterator[Data]) -> str:
-    """SHA-256 of all parts in their order."""
-    hash_ = hashlib.sha256()
-    for part in parts:
-        hash_.update(part)
-    return hash_.hexdigest()
 
 
 def wire_parts(vector: Numbers, encoding: Encoding) -> Iterator[Data]:

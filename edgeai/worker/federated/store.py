@@ -4,8 +4,7 @@
     model-R                   the model that round R starts from, float32
     memory-R                  what the aggregation keeps between rounds, float32
     updates-R/NAME.part       the received pieces of an update, and then what a file had before
-    updates-R/NAME.offer      the checksum of this update, if its pieces have none of their own
-    updates-R/NAME.update     a whole update with the right checksum
+    updates-R/NAME.update     a whole update
     updates-R/NAME.commit     Commit of this update; with this file the update counts
 
 A concluded federation keeps state.msgpack only. An update is written over that of the round before:
@@ -16,7 +15,6 @@ The aggregator calls the store. The store handles slices, and has no whole vecto
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -147,12 +145,11 @@ class RoundStore:
                 if self._has(round_, name, offer.checksum):
                     return protocol.pieces(self.numbers)
                 self._require(round_, name)
-                part, checksum = self._files(name, "part", "offer")
+                (part,) = self._files(name, "part")
             upload = self._upload(round_, name, part)
             if upload is None or upload.offer != offer:
                 part.parent.mkdir(exist_ok=True)
-                count = self._count_by_crcs if offer.crcs else self._count_by_length
-                upload = Upload(offer, count(offer, part, checksum))
+                upload = Upload(offer, self._stored_pieces(offer, part))
                 self._uploads[round_, name] = upload
             return upload.pieces
 
@@ -160,9 +157,8 @@ class RoundStore:
         """None: there is no offer, or its file has gone."""
         return self._uploads.get((round_, name)) if part.exists() else None
 
-    def _count_by_crcs(self, offer: Offer, part: Path, checksum: Path) -> int:
+    def _stored_pieces(self, offer: Offer, part: Path) -> int:
         """The number of pieces in the file that the offer has, too, up to the first other one."""
-        checksum.unlink(missing_ok=True)
         with part.open("a+b") as file:
             if file.tell() > self._update_bytes():
                 file.truncate(self._update_bytes())
@@ -173,19 +169,9 @@ class RoundStore:
                     return piece
         return protocol.pieces(self.numbers)
 
-    def _count_by_length(self, offer: Offer, part: Path, checksum: Path) -> int:
-        """The number of pieces in the file, if they are of the same offer."""
-        is_same = checksum.exists() and checksum.read_text() == offer.checksum
-        if not part.exists() or not is_same:
-            part.write_bytes(b"")
-            # Not synced: without it, or with a part of it, the update begins again.
-            checksum.write_text(offer.checksum)
-        return self._cut_to_whole_pieces(part)
-
-    def write_piece(self, round_: int, name: str, piece: int, data: Data, crc: bytes = b"") -> None:
+    def write_piece(self, round_: int, name: str, piece: int, data: Data, crc: bytes) -> None:
         """Write the next piece of an update, unless the piece is stored already.
 
-        Args: crc: of `data`; an offer without checksums of pieces needs none
         Raises: RoundOver; Damaged if an earlier piece is missing, or the offer has another; OSError
         """
         with self._part_lock(name):
@@ -195,7 +181,7 @@ class RoundStore:
             upload = self._upload(round_, name, part)
             if upload is None or piece > upload.pieces:
                 raise Damaged(f"piece {piece} is not the next one: make an offer first")
-            if upload.offer.crcs and protocol.crc_of(piece, upload.offer.crcs) != crc:
+            if protocol.crc_of(piece, upload.offer.crcs) != crc:
                 raise Damaged(f"piece {piece} is not that of the offer: make an offer first")
             if piece < upload.pieces:
                 return
@@ -486,15 +472,6 @@ class RoundStore:
     def _update_bytes(self) -> int:
         return self.numbers * protocol.itemsize(self.state.encoding)
 
-    def _cut_to_whole_pieces(self, part: Path) -> int:
-        """Cut off a piece that a killed process left incomplete. Returns: the number of pieces"""
-        size, expected = part.stat().st_size, self._update_bytes()
-        if size == expected:
-            return protocol.pieces(self.numbers)
-        whole = size // self._piece_bytes() if size < expected else 0
-        os.truncate(part, whole * self._piece_bytes())
-        return whole
-
     def _check_whole(self, file: BufferedReader, upload: Upload) -> None:
         """Check that the update has come, and make it durable. Raises: Damaged, OSError"""
         with file:
@@ -502,10 +479,6 @@ class RoundStore:
             expected = self._update_bytes()
             if size != expected:
                 raise Damaged(f"the update has {size} of {expected} bytes: send the rest first")
-            offer = upload.offer
-            if not offer.crcs and hashlib.file_digest(file, "sha256").hexdigest() != offer.checksum:
-                upload.pieces = 0
-                raise Damaged("the update's checksum is not the one that was offered: begin anew")
             os.fsync(file.fileno())
 
     def _read_update(self, file: BinaryIO, start: int, count: int) -> Vector:

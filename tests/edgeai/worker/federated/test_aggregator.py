@@ -15,7 +15,7 @@ from edgeai.worker.federated import protocol
 from edgeai.worker.federated.aggregations import FedAvg
 from edgeai.worker.federated.aggregator import Aggregator, Refused, RoundResult
 from edgeai.worker.federated.layout import Layout, TensorLayout, Weights
-from edgeai.worker.federated.protocol import Commit, Join, Offer
+from edgeai.worker.federated.protocol import Commit, Join
 from edgeai.worker.federated.rounds import FIRST, SEED
 from edgeai.worker.federated.store import RoundStore
 from tests.edgeai.worker.federated.conftest import is_waiting, running
@@ -41,11 +41,11 @@ def send(
     aggregator: Aggregator, name: str, value: float = 1.0, *, round_: int = FIRST, **said: Any
 ) -> None:
     update = vector(value, NUMBERS)
-    checksum = protocol.digest(protocol.wire_parts(update, PLAIN))
-    aggregator.offer(name, round_, Offer(checksum))
+    offer = protocol.offer_of(protocol.wire_parts(update, PLAIN))
+    aggregator.offer(name, round_, offer)
     piece = protocol.packed(protocol.to_wire(update, PLAIN), PLAIN)
     aggregator.receive(name, round_, 0, piece)
-    aggregator.commit(name, round_, Commit(checksum, 1, said))
+    aggregator.commit(name, round_, Commit(offer.checksum, 1, said))
 
 
 def goes_on(_result: RoundResult) -> bool:

@@ -17,7 +17,7 @@ from edgeai.worker.federated import bundles, protocol
 from edgeai.worker.federated.bundles import MAX_PIECES, QUICK_S, SLOW_S, Pace
 from edgeai.worker.federated.client import AggregatorClient
 from edgeai.worker.federated.layout import FlatWeights, Vector, layout_of
-from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer, Received, Welcome
+from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Received, Welcome
 from tests.edgeai.worker.federated.conftest import Federation, MakeFederation, head, own
 from tests.edgeai.worker.federated.scripted import JOIN, LOST, Answer, Asked, ScriptedAggregator
 from tests.edgeai.worker.federated.test_federation import settings
@@ -242,7 +242,7 @@ def offered(federation: MakeFederation) -> tuple[Federation, list[bytes], Callab
     assert join(made, "a", numbers=SIZE).status == 200
     assert send(made, "a", np.zeros(SIZE, np.float32), round_=0).status == 200
     parts = list(protocol.wire_parts(numbers(), PLAIN))
-    offer = protocol.encode(Offer(protocol.digest(iter(parts))))
+    offer = protocol.encode(protocol.offer_of(parts))
 
     def arrived() -> int:
         return told(made.ask("POST", UPDATE, offer), Received).pieces

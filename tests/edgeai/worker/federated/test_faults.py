@@ -15,7 +15,7 @@ from edgeai.worker.federated import protocol
 from edgeai.worker.federated.client import AggregatorClient
 from edgeai.worker.federated.layout import Layout, TensorLayout
 from edgeai.worker.federated.learning import FederatedLearning
-from edgeai.worker.federated.protocol import Commit, Join, Offer
+from edgeai.worker.federated.protocol import Commit, Join
 from edgeai.worker.http_exchange import HTTPPeer, Request, Response
 from tests.edgeai.worker.federated.conftest import (
     SECRET,
@@ -173,6 +173,7 @@ def peer(federation: MakeFederation) -> Iterator[Callable[..., Response]]:
 
 
 PIECE = protocol.packed(b"\0" * 12, protocol.Encoding())
+OFFER = protocol.encode(protocol.offer_of([b"\0" * 12]))
 LONG = ".".join(["n" * 60] * 4)
 UPDATE = "/v1/rounds/0/updates/bad"
 NONSENSE: list[tuple[str, str, bytes, int, str]] = [
@@ -182,8 +183,8 @@ NONSENSE: list[tuple[str, str, bytes, int, str]] = [
     ("PUT", f"{UPDATE}/0", b"", 400, "a piece of 0 bytes"),
     ("POST", f"{UPDATE}/commit", b"\xc1", 400, "malformed Commit"),
     ("POST", f"{UPDATE}/commit", protocol.encode(Commit("other", 1)), 400, "make an offer first"),
-    ("POST", "/v1/rounds/3/updates/bad", protocol.encode(Offer("x")), 409, "round 3 is over"),
-    ("POST", "/v1/rounds/0/updates/spy", protocol.encode(Offer("x")), 404, "spy has not joined"),
+    ("POST", "/v1/rounds/3/updates/bad", OFFER, 409, "round 3 is over"),
+    ("POST", "/v1/rounds/0/updates/spy", OFFER, 404, "spy has not joined"),
     ("POST", "/v1/participants/..", protocol.encode(Join(ONE, "x")), 400, "a name is like"),
     ("POST", "/v1/participants/bad", b"{}", 400, "malformed Join"),
     ("POST", "/v1/participants/b2", protocol.encode(Join(Layout(()), "x")), 422, "0 numbers"),
@@ -198,7 +199,7 @@ NONSENSE: list[tuple[str, str, bytes, int, str]] = [
 def test_nonsense_is_refused_in_words(
     peer: Any, method: str, path: str, body: bytes, status: int, says: str
 ) -> None:
-    assert peer("POST", UPDATE, protocol.encode(Offer("x"))).status == 200
+    assert peer("POST", UPDATE, OFFER).status == 200
     answer = peer(method, path, body)
     assert (answer.status, says) == (answer.status, says if says in answer.body.decode() else "")
     assert answer.status == status
@@ -225,8 +226,7 @@ def test_the_round_goes_on_with_those_who_behave(federation: MakeFederation, cas
     with running(trainer(aggregator, "good", good, [3.0])):
         eventually("the good one's training", lambda: good.trained == 1)
         assert ask("POST", "/v1/participants/bad", protocol.encode(Join(ONE, "x"))) == 200
-        offer = protocol.encode(Offer("x"))
-        assert ask("POST", "/v1/rounds/1/updates/bad", offer) == 200
+        assert ask("POST", "/v1/rounds/1/updates/bad", OFFER) == 200
         assert ask(method, path, body, secret) == status
         assert ask("DELETE", "/v1/participants/bad", b"") == 200
     peer.close()

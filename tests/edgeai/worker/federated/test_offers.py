@@ -12,13 +12,13 @@ from edgeai.worker.federated import protocol
 from edgeai.worker.federated.aggregations import FedAvg
 from edgeai.worker.federated.client import AggregatorClient
 from edgeai.worker.federated.layout import Vector
-from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer, Welcome
+from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer
 from edgeai.worker.federated.store import RoundStore
 from tests.edgeai.worker.federated.conftest import Federation, MakeFederation
-from tests.edgeai.worker.federated.scripted import JOIN, ScriptedAggregator
-from tests.edgeai.worker.federated.test_client import OFFER, UNKNOWN
+from tests.edgeai.worker.federated.scripted import ScriptedAggregator
+from tests.edgeai.worker.federated.test_client import OFFER
 from tests.edgeai.worker.federated.test_federation import settings
-from tests.edgeai.worker.federated.test_server import begun, join, layout, told
+from tests.edgeai.worker.federated.test_server import begun, layout
 from tests.edgeai.worker.federated.test_store import PLAIN, TWO_PIECES
 from tests.edgeai.worker.federated.test_store import layout as store_layout
 
@@ -27,16 +27,10 @@ FIRST, SECOND = (np.full(TWO_PIECES, number, dtype=np.float32) for number in (1,
 
 
 def offer_of(update: Vector, encoding: Encoding = PLAIN) -> Offer:
-    return protocol.offer_of(protocol.wire_parts(update, encoding), takes_crcs=True)
+    return protocol.offer_of(protocol.wire_parts(update, encoding))
 
 
 # ---- the trainer --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def aggregator(aggregator: ScriptedAggregator) -> ScriptedAggregator:
-    aggregator.welcome = Welcome(PLAIN, beat_s=3600.0, takes_crcs=True)
-    return aggregator
 
 
 @pytest.fixture
@@ -63,25 +57,6 @@ def test_an_offer_has_the_checksum_that_each_piece_has(
     assert protocol.decode(commit, Commit).checksum == offer.checksum
 
 
-def test_an_aggregator_of_an_earlier_release_gets_the_checksum_of_the_whole(
-    aggregator: ScriptedAggregator, client: AggregatorClient
-) -> None:
-    """Also one that takes the place of this one."""
-    aggregator.welcome = Welcome(PLAIN, beat_s=3600.0)
-    refusals = [(400, b'{"error": "the checksum is another one"}'), UNKNOWN]
-
-    def script(asked: Any) -> Any:
-        is_new = asked.what == f"POST {UPDATE}/commit" and len(refusals) == 1
-        is_first = asked.what == OFFER and len(refusals) == 2
-        return refusals.pop() if is_new or is_first else None
-
-    aggregator.script = script
-    client.send(1, FIRST, commit=Commit("", 1))
-    whole = Offer(protocol.digest(protocol.wire_parts(FIRST, PLAIN)))
-    assert aggregator.count(JOIN) == 2
-    assert offers(aggregator) == [offer_of(FIRST), offer_of(FIRST), whole]
-
-
 # ---- the aggregator -----------------------------------------------------------------------------
 
 
@@ -101,14 +76,8 @@ def test_an_offer_with_other_checksums_than_the_update_has_pieces_is_damaged(
     whole = offer_of(np.ones(3, np.float32))
     assert ask(made, {"checksum": "x", "crcs": crcs}).status == 400
     assert ask(made, {"checksum": "x", "crcs": whole.crcs}).status == 400
+    assert ask(made, {"checksum": whole.checksum}).status == 400
     assert ask(made, whole).status == 200
-
-
-def test_an_aggregator_says_that_it_takes_the_checksums_of_pieces(
-    federation: MakeFederation,
-) -> None:
-    made = federation(settings=settings(1))
-    assert told(join(made, "a"), Welcome).takes_crcs
 
 
 # ---- the disk -----------------------------------------------------------------------------------
@@ -233,19 +202,6 @@ def test_the_file_of_a_participant_that_has_gone_is_removed(
     store.keep_model(is_last=False)
     assert not (tmp_path / "state" / "updates-2").exists()
     assert not (tmp_path / "state" / "updates-3").exists()
-
-
-def test_a_trainer_of_an_earlier_release_begins_where_this_one_was(
-    store: RoundStore,
-) -> None:
-    """The pieces that came with checksums are not taken for its own."""
-    offer(store, FIRST)
-    write(store, FIRST, 0, 1)
-    checksum = protocol.digest(protocol.wire_parts(SECOND, PLAIN))
-    assert store.offer(1, "a", Offer(checksum)) == 0
-    for piece, part in enumerate(protocol.wire_parts(SECOND, PLAIN)):
-        store.write_piece(1, "a", piece, part)
-    store.commit(1, "a", Commit(checksum, 1))
 
 
 def test_a_file_that_is_longer_than_the_update_is_cut(

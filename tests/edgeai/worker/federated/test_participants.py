@@ -45,7 +45,7 @@ AS_ANOTHER = {
     "ends it": ("DELETE", "/v1/participants/good", b""),
     "beats": ("POST", "/v1/participants/good/beat", b""),
     "asks": ("GET", "/v1/round?participant=good", b""),
-    "offers": ("POST", "/v1/rounds/1/updates/good", protocol.encode(Offer("x"))),
+    "offers": ("POST", "/v1/rounds/1/updates/good", protocol.encode(Offer("x", b""))),
     "sends samples": (
         "POST",
         "/v1/rounds/1/updates/good/commit",

@@ -18,7 +18,7 @@ from edgeai.worker.federated.aggregations import FedAvg, FedAvgM, Slice, Trimmed
 from edgeai.worker.federated.aggregator import RoundResult
 from edgeai.worker.federated.layout import Layout, TensorLayout, Vector
 from edgeai.worker.federated.learning import FederatedLearning
-from edgeai.worker.federated.protocol import Commit, Encoding, Join, Offer, RoundState, Welcome
+from edgeai.worker.federated.protocol import Commit, Encoding, Join, RoundState, Welcome
 from edgeai.worker.federated.rounds import FIRST, SEED
 from edgeai.worker.federated.server import LIMITS
 from edgeai.worker.federated.store import RoundStore
@@ -77,11 +77,11 @@ def send(
 ) -> Response:
     """The first answer that is not 200, or that to the commit."""
     path = f"/v1/rounds/{round_}/updates/{name}"
-    checksum = protocol.digest(protocol.wire_parts(update, encoding))
-    requests = [("POST", path, protocol.encode(Offer(checksum)))]
+    offer = protocol.offer_of(protocol.wire_parts(update, encoding))
+    requests = [("POST", path, protocol.encode(offer))]
     for piece, data in enumerate(protocol.wire_parts(update, encoding)):
         requests.append(("PUT", f"{path}/{piece}", protocol.packed(data, encoding)))
-    commit = protocol.encode(Commit(checksum, samples, metrics))
+    commit = protocol.encode(Commit(offer.checksum, samples, metrics))
     requests.append(("POST", f"{path}/commit", commit))
     for request in requests:
         response = federation.ask(*request)
@@ -170,10 +170,11 @@ def test_a_seed_that_was_committed_before_a_kill_is_started_from(
 ) -> None:
     store = RoundStore(tmp_path / "state", PLAIN)
     store.set_layout(layout())
-    checksum = protocol.digest(protocol.wire_parts(vector(5), PLAIN))
-    store.offer(SEED, "a", Offer(checksum))
-    store.write_piece(SEED, "a", 0, protocol.to_wire(vector(5), PLAIN))
-    store.commit(SEED, "a", Commit(checksum, 1))
+    seed = protocol.to_wire(vector(5), PLAIN)
+    offer = protocol.offer_of([seed])
+    store.offer(SEED, "a", offer)
+    store.write_piece(SEED, "a", 0, seed, protocol.crc(seed))
+    store.commit(SEED, "a", Commit(offer.checksum, 1))
     idle = Idle()
     with running(trainer(federation(settings=settings(1, rounds=1)), "a", idle, [1.0])):
         pass
@@ -260,10 +261,10 @@ def test_an_update_sent_twice_over_is_wanted_once(federation: MakeFederation) ->
     """Its answers were lost: 200 again, for each piece and for the commit."""
     aggregator = begun(federation(settings=settings(2)), "a", "b")
     assert send(aggregator, "a", vector(1)).status == 200
-    path, offer = "/v1/rounds/1/updates/b", protocol.digest(protocol.wire_parts(vector(3), PLAIN))
+    path, offer = "/v1/rounds/1/updates/b", protocol.offer_of(protocol.wire_parts(vector(3), PLAIN))
     piece = protocol.packed(protocol.to_wire(vector(3), PLAIN), PLAIN)
-    commit = protocol.encode(Commit(offer, 1))
-    assert aggregator.ask("POST", path, protocol.encode(Offer(offer))).status == 200
+    commit = protocol.encode(Commit(offer.checksum, 1))
+    assert aggregator.ask("POST", path, protocol.encode(offer)).status == 200
     assert [aggregator.ask("PUT", f"{path}/0", piece).status for _ in range(5)] == [200] * 5
     assert aggregator.ask("POST", f"{path}/commit", commit).status == 200
     eventually("round 2", lambda: state(aggregator, "a").round == 2)

@@ -12,7 +12,7 @@ from edgeai.worker.errors import AggregationError, WeightsError
 from edgeai.worker.federated import protocol
 from edgeai.worker.federated.aggregations import Aggregation, FedAvg, FedAvgM, Slice
 from edgeai.worker.federated.layout import Layout, TensorLayout, Vector
-from edgeai.worker.federated.protocol import Commit, Damaged, Encoding, Offer
+from edgeai.worker.federated.protocol import Commit, Damaged, Data, Encoding
 from edgeai.worker.federated.rounds import SEED
 from edgeai.worker.federated.store import NotFinite, RoundOver, RoundStore
 from edgeai.worker.federated.vectors import SLICE_BYTES
@@ -35,15 +35,19 @@ def seeded(store: RoundStore, value: float = 0.0, numbers: int = 4) -> RoundStor
 
 
 def offer(store: RoundStore, name: str, update: Vector, round_: int = 1) -> tuple[str, int]:
-    checksum = protocol.digest(protocol.wire_parts(update, store.state.encoding))
-    return checksum, store.offer(round_, name, Offer(checksum))
+    made = protocol.offer_of(protocol.wire_parts(update, store.state.encoding))
+    return made.checksum, store.offer(round_, name, made)
+
+
+def write(store: RoundStore, piece: int, data: Data, name: str = "a", *, round_: int = 1) -> None:
+    store.write_piece(round_, name, piece, data, protocol.crc(data))
 
 
 def send(store: RoundStore, name: str, update: Vector, *, samples: int, round_: int = 1) -> Commit:
     checksum, received = offer(store, name, update, round_)
     for piece, data in enumerate(protocol.wire_parts(update, store.state.encoding)):
         if piece >= received:
-            store.write_piece(round_, name, piece, data)
+            write(store, piece, data, name, round_=round_)
     commit = Commit(checksum, samples)
     store.commit(round_, name, commit)
     return commit
@@ -73,11 +77,11 @@ def test_an_upload_goes_on_where_it_stopped(opened: Any) -> None:
     update = np.arange(TWO_PIECES, dtype=np.float32)
     first, second = protocol.wire_parts(update, PLAIN)
     assert offer(store, "a", update)[1] == 0
-    store.write_piece(1, "a", 0, first)
+    write(store, 0, first)
     again = opened()
     checksum, received = offer(again, "a", update)
     assert received == 1
-    again.write_piece(1, "a", 1, second)
+    write(again, 1, second)
     again.commit(1, "a", Commit(checksum, 1))
     again.aggregate(FedAvg(), is_last=True)
     np.testing.assert_array_equal(again.model(), update)
@@ -87,7 +91,7 @@ def test_half_a_piece_is_cut_off(opened: Any, tmp_path: Path) -> None:
     store = seeded(opened(), numbers=TWO_PIECES)
     update = vector(2, TWO_PIECES)
     offer(store, "a", update)
-    store.write_piece(1, "a", 0, next(protocol.wire_parts(update, PLAIN)))
+    write(store, 0, next(protocol.wire_parts(update, PLAIN)))
     with (tmp_path / "state" / "updates-1" / "a.part").open("ab") as part:
         part.write(b"123")
     assert offer(opened(), "a", update)[1] == 1
@@ -98,18 +102,19 @@ def test_offers_while_pieces_are_written_cost_no_piece(opened: Any) -> None:
     store = seeded(opened(), numbers=100 * protocol.PIECE_NUMBERS)
     update = vector(3, 100 * protocol.PIECE_NUMBERS)
     checksum, _ = offer(store, "a", update)
+    same = protocol.offer_of(protocol.wire_parts(update, PLAIN))
     is_over = threading.Event()
 
     def repeat_offer() -> None:
         while not is_over.is_set():
-            store.offer(1, "a", Offer(checksum))
+            store.offer(1, "a", same)
 
     repeating = [threading.Thread(target=repeat_offer) for _ in range(4)]
     for thread in repeating:
         thread.start()
     try:
         for piece, data in enumerate(protocol.wire_parts(update, PLAIN)):
-            store.write_piece(1, "a", piece, data)
+            write(store, piece, data)
     finally:
         is_over.set()
         for thread in repeating:
@@ -120,17 +125,17 @@ def test_offers_while_pieces_are_written_cost_no_piece(opened: Any) -> None:
 def test_another_offer_begins_anew(opened: Any) -> None:
     store = seeded(opened(), numbers=TWO_PIECES)
     offer(store, "a", vector(1, TWO_PIECES))
-    store.write_piece(1, "a", 0, next(protocol.wire_parts(vector(1, TWO_PIECES), PLAIN)))
+    write(store, 0, next(protocol.wire_parts(vector(1, TWO_PIECES), PLAIN)))
     assert offer(store, "a", vector(2, TWO_PIECES))[1] == 0
 
 
 def test_a_piece_out_of_order_is_damaged(opened: Any) -> None:
     store = seeded(opened(), numbers=TWO_PIECES)
     with pytest.raises(Damaged, match="not the next one"):
-        store.write_piece(1, "a", 0, b"")
+        write(store, 0, b"")
     offer(store, "a", vector(1, TWO_PIECES))
     with pytest.raises(Damaged, match="piece 1 is not the next one"):
-        store.write_piece(1, "a", 1, b"")
+        write(store, 1, b"")
 
 
 def test_what_is_not_whole_does_not_count(opened: Any) -> None:
@@ -141,11 +146,12 @@ def test_what_is_not_whole_does_not_count(opened: Any) -> None:
     assert store.commits() == {}
 
 
-def test_what_has_another_checksum_does_not_count(opened: Any, tmp_path: Path) -> None:
+def test_what_has_another_checksum_does_not_count(opened: Any) -> None:
     store = seeded(opened())
     checksum, _ = offer(store, "a", vector(1))
-    store.write_piece(1, "a", 0, protocol.to_wire(vector(2), PLAIN))
-    with pytest.raises(Damaged, match="checksum is not the one"):
+    with pytest.raises(Damaged, match="piece 0 is not that of the offer"):
+        write(store, 0, protocol.to_wire(vector(2), PLAIN))
+    with pytest.raises(Damaged, match="the update has 0 of"):
         store.commit(1, "a", Commit(checksum, 1))
     assert offer(store, "a", vector(1))[1] == 0
     assert store.commits() == {}

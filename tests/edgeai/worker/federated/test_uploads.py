@@ -13,7 +13,15 @@ from edgeai.worker.federated.aggregations import FedAvg
 from edgeai.worker.federated.protocol import Commit, Damaged
 from edgeai.worker.federated.store import RoundOver
 from tests.edgeai.worker.federated.conftest import disk_of, running
-from tests.edgeai.worker.federated.test_store import PLAIN, TWO_PIECES, offer, seeded, send, vector
+from tests.edgeai.worker.federated.test_store import (
+    PLAIN,
+    TWO_PIECES,
+    offer,
+    seeded,
+    send,
+    vector,
+    write,
+)
 from tests.support.waiting import PATIENCE_S
 
 # ---- pieces that come twice, or half, or are too many --------------------------------------------
@@ -24,8 +32,8 @@ def test_a_piece_that_comes_twice_counts_once(opened: Any) -> None:
     update = np.arange(TWO_PIECES, dtype=np.float32)
     checksum, _ = offer(store, "a", update)
     for piece, data in enumerate(protocol.wire_parts(update, PLAIN)):
-        store.write_piece(1, "a", piece, data)
-        store.write_piece(1, "a", piece, data)
+        write(store, piece, data)
+        write(store, piece, data)
     store.commit(1, "a", Commit(checksum, 1))
 
 
@@ -35,25 +43,23 @@ def test_half_a_piece_that_a_full_disk_left_is_written_over(opened: Any) -> None
     first, second = protocol.wire_parts(update, PLAIN)
     checksum, _ = offer(store, "a", update)
     with disk_of(len(first) // 2), pytest.raises(OSError, match="File too large"):
-        store.write_piece(1, "a", 0, first)
-    store.write_piece(1, "a", 0, first)
-    store.write_piece(1, "a", 1, second)
+        write(store, 0, first)
+    write(store, 0, first)
+    write(store, 1, second)
     store.commit(1, "a", Commit(checksum, 1))
 
 
 @pytest.mark.parametrize("numbers", [1, TWO_PIECES], ids=["a bit", "as much again"])
-def test_what_is_longer_than_an_update_begins_anew(
-    opened: Any, tmp_path: Path, numbers: int
-) -> None:
+def test_what_is_longer_than_an_update_is_cut(opened: Any, tmp_path: Path, numbers: int) -> None:
     store = seeded(opened(), numbers=TWO_PIECES)
     update = vector(2, TWO_PIECES)
     offer(store, "a", update)
     for piece, data in enumerate(protocol.wire_parts(update, PLAIN)):
-        store.write_piece(1, "a", piece, data)
+        write(store, piece, data)
     with (tmp_path / "state" / "updates-1" / "a.part").open("ab") as part:
         part.write(vector(3, numbers).tobytes())
     again = opened()
-    assert offer(again, "a", update)[1] == 0
+    assert offer(again, "a", update)[1] == 2
     commit = send(again, "a", update, samples=1)
     assert again.commits() == {"a": commit}
 
@@ -83,7 +89,7 @@ def test_a_commit_that_is_said_again_while_it_is_checked_is_a_success(
     """Of a large model: the first answer was not waited for. The second one is quicker."""
     store = seeded(opened())
     checksum, _ = offer(store, "a", vector(1))
-    store.write_piece(1, "a", 0, protocol.to_wire(vector(1), PLAIN))
+    write(store, 0, protocol.to_wire(vector(1), PLAIN))
     commit, checking = Commit(checksum, 1), Checking(monkeypatch)
     with running(lambda: store.commit(1, "a", commit)) as results:
         assert checking.begins.wait(PATIENCE_S)
@@ -95,20 +101,19 @@ def test_a_commit_that_is_said_again_while_it_is_checked_is_a_success(
     assert store.commits() == {"a": commit}
 
 
-def test_a_damaged_update_is_told_as_such_to_whoever_commits_it_twice(
+def test_an_update_that_is_not_whole_is_told_as_such_to_whoever_commits_it_twice(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = seeded(opened())
     checksum, _ = offer(store, "a", vector(1))
-    store.write_piece(1, "a", 0, protocol.to_wire(vector(2), PLAIN))
     checking = Checking(monkeypatch)
     commit = Commit(checksum, 1)
     with running(lambda: store.commit(1, "a", commit), may_raise=Damaged) as results:
         assert checking.begins.wait(PATIENCE_S)
-        with pytest.raises(Damaged, match="begin anew"):
+        with pytest.raises(Damaged, match="send the rest first"):
             store.commit(1, "a", commit)
         checking.go.set()
-    assert "begin anew" in str(results[0])
+    assert "send the rest first" in str(results[0])
 
 
 def test_after_the_last_round_no_update_is_taken(opened: Any) -> None:
