@@ -11,7 +11,6 @@ items, a map as comma-separated `key=value`.
 """
 
 import argparse
-import ipaddress
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -232,16 +231,6 @@ def split_address(text: str, source: str) -> tuple[str, int]:
     if not (colon and host and port.isdecimal() and int(port) <= 65535):
         raise SettingsError(source, f"{text!r} is not HOST:PORT, port 0-65535")
     return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host`, a name or an IP address, is a loopback address of this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_url(source: str, url: str, *, like: str) -> None:

@@ -1,6 +1,14 @@
-"""IP addresses as limits count them. Pure."""
+"""IP addresses: those of this machine, and as limits count them. Pure."""
 
 import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an IP address, is a loopback address of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def network_of(address: str) -> str:

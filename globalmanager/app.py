@@ -13,9 +13,10 @@ from typing import Final
 
 import msgspec
 
-from common.settings import is_loopback, split_address
+from common.settings import split_address
 from common.tasks import TaskGroup
 from common.version import VERSION
+from edgeai.addresses import is_loopback
 from edgeai.errors import SettingsError
 from edgeai.kube.client import KubeClient
 from edgeai.kube.sender import ClientSettings

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from common.logs import LogLevel
 from common.node_paths import DEFAULT_PREFIXES
 from common.session_settings import SessionSettings
-from common.settings import Env, flag_error, is_loopback, split_address
+from common.settings import Env, flag_error, split_address
+from edgeai.addresses import is_loopback
 from edgeai.ids import is_subdomain
 
 

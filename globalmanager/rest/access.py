@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from common.clock import SYSTEM_CLOCK, Clock
-from common.settings import is_loopback
+from edgeai.addresses import is_loopback
 from edgeai.api.resources import Object, ResourceType
 from edgeai.errors import Overloaded, Unavailable
 from edgeai.ids import is_subdomain

@@ -14,8 +14,8 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from common import wire
-from common.settings import is_loopback
 from common.version import user_agent
+from edgeai.addresses import is_loopback
 from localcontroller.link.conversation import CLOSE_S
 from localcontroller.link.credentials import CredentialError, Credentials, Presented
 

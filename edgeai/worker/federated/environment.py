@@ -6,12 +6,12 @@ aggregator knows the trainer's name, and FEDERATION_PARTICIPANTS. No secret appe
 error.
 """
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from edgeai.addresses import is_loopback
 from edgeai.ids import is_subdomain
 from edgeai.participants import participant_secret
 from edgeai.worker.environment import Address, ReportEnvironment, peer, port, report_settings, wrong
@@ -104,17 +104,10 @@ def own_secret(environment: FederationEnvironment) -> str:
 
 def require_secret(environment: FederationEnvironment) -> None:
     """Raises: SettingsError if other machines could join the federation without a secret"""
-    if not environment.secret.value and not _is_loopback(environment.bind.host):
+    if not environment.secret.value and not is_loopback(environment.bind.host):
         raise wrong(
             "JOB_SECRET",
             f"is not set, and the aggregator would listen on {environment.bind.host} for anybody; "
             "set it, and for each trainer PARTICIPANT_SECRET or the same JOB_SECRET; or set "
             "AGG_BIND_IP to 127.0.0.1",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from common.clock import SYSTEM_CLOCK, Clock
-from common.settings import is_loopback
+from edgeai.addresses import is_loopback
 from edgeai.newest import NewestKeys
 from globalmanager.rest.errors import RequestError
 
