@@ -20,7 +20,6 @@ MAX_SCRIPT_CHARS: Final = 16 * 1024
 MAX_VARIABLES: Final = 100
 _MAX_VALUE_CHARS: Final = 4096
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
-PodNames = Annotated[list[NonEmpty], msgspec.Meta(min_length=1, max_length=MAX_COUNT)]
 
 
 class Selector(msgspec.Struct, frozen=True):

@@ -95,12 +95,10 @@ def pid_of(api: Api, pod: str) -> int:
 
 
 class EdgeLine:
-    """All connections between one edge and the cloud, through two proxies.
+    """All connections between one edge and the cloud: a proxy for its LocalController, and one for
+    its trainer.
 
-    The LocalController of the edge uses one proxy, the trainer of the edge uses the other proxy.
-
-    Args:
-        aggregator: name of the Service that the trainer calls; "": the edge has no trainer
+    Args: aggregator: name of the Service that the trainer calls; "": the edge has no trainer
     """
 
     def __init__(self, *, aggregator: str = "") -> None:

@@ -18,12 +18,7 @@ MAX_COST_FACTOR: Final = 9
 
 
 class CircuitBreaker:
-    """Thread-safe. The caller must return every ticket with succeeded() or failed().
-
-    Args:
-        backoff: delays after failures in a row
-        clock: returns monotonic seconds
-    """
+    """Thread-safe. The caller must return every ticket with succeeded() or failed()."""
 
     def __init__(
         self, backoff: Backoff | None = None, clock: Callable[[], float] = time.monotonic

@@ -56,7 +56,6 @@ class CloudClient:
     Args:
         timeout_s: limit of one ask()
         max_request_bytes: limit of one request; a larger batch takes several requests
-        route: how to reach the address
     """
 
     def __init__(

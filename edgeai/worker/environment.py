@@ -60,10 +60,6 @@ class ReportEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     """Settings of a worker. Empty text or None: the variable is not set."""
 
-    namespace: str = "default"
-    """NAMESPACE"""
-    service_name: str = ""
-    """SERVICE_NAME, the name of the JointInferenceService"""
     model_url: str = ""
     """MODEL_URL, given to Estimator.load()"""
     hot_model: str = ""
@@ -89,16 +85,11 @@ class WorkerEnvironment(ReportEnvironment, frozen=True, kw_only=True):
 
 
 def from_environ(environ: Mapping[str, str]) -> WorkerEnvironment:
-    """Parse `environ`, usually os.environ.
-
-    Raises: SettingsError that names the variable, what is wrong and what to do
-    """
+    """Raises: SettingsError that names the variable, what is wrong and what to do"""
     if environ.get("HOT_MODEL") and not environ.get("LC_SERVER"):
         raise wrong("LC_SERVER", "is not set although HOT_MODEL is; set both")
     bind_host = environ.get("BIG_MODEL_BIND_IP") or WorkerEnvironment().big_model_bind.host
     return WorkerEnvironment(
-        namespace=environ.get("NAMESPACE", "default"),
-        service_name=environ.get("SERVICE_NAME", ""),
         model_url=environ.get("MODEL_URL", ""),
         hot_model=environ.get("HOT_MODEL", ""),
         model_poll_s=seconds(environ, "MODEL_POLL_PERIOD_SECONDS", 5.0, least=0.01),

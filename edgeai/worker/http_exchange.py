@@ -67,12 +67,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class HTTPPeer:
-    """A client for one host and port. Thread-safe.
-
-    Args:
-        max_response_bytes: a longer body is a MALFORMED answer
-        route: how to reach the peer
-    """
+    """Thread-safe. Args: max_response_bytes: a longer body is a MALFORMED answer"""
 
     def __init__(self, address: Address, *, max_response_bytes: int, route: Route = DIRECT) -> None:
         self._address = address

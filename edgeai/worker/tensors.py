@@ -54,7 +54,6 @@ class PredictReply(msgspec.Struct, frozen=True):
 
 _request_decoder: Final = msgspec.msgpack.Decoder(PredictRequest)
 _reply_decoder: Final = msgspec.msgpack.Decoder(PredictReply)
-_tensor_decoder: Final = msgspec.msgpack.Decoder(Tensor)
 
 
 def as_samples(batch: Any) -> Array:

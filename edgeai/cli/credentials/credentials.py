@@ -42,10 +42,7 @@ _TOKENS_KEY: Final = "tokens"
 
 
 class Credentials:
-    """Those of edgeai in one namespace.
-
-    Args: say: prints one line for the user
-    """
+    """Those of edgeai in one namespace."""
 
     def __init__(self, client: KubeClient, namespace: str, say: Say, now: datetime) -> None:
         self._client = client

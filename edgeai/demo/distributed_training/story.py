@@ -49,11 +49,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def run(output: Output, *, verbose: bool, python: Path | None) -> int:
-    """Run the demo. Returns: exit status, see stage.perform
+    """Args: python: has PyTorch. None: one in the user's cache, with PyTorch installed if need be
 
-    Args:
-        python: a Python that has PyTorch. None: a Python in the user's cache; the demo installs
-            PyTorch there if need be
     Raises: EdgeAIError when there is no PyTorch and it cannot be installed
     """
     interpreter = _checked(python) if python is not None else _installed(stage.console_for(output))

@@ -80,11 +80,7 @@ class Training:
 
 
 def train(training: Training, team: Team, *, steps: int, pause_s: float, hurry: Path) -> None:
-    """Take steps until there are `steps`. Without a worker, wait for one.
-
-    Args:
-        pause_s: after each step, until the file `hurry` exists
-    """
+    """Without a worker, wait for one. Args: pause_s: after each step, until `hurry` exists"""
     known_losses = training.losses
     while training.step < steps:
         team.refresh()

@@ -150,10 +150,9 @@ def new_pod(deployment: Object) -> Object:
 def deployment_status(
     deployment: Object, pods: Sequence[Object], now: datetime, *, refusal: str = ""
 ) -> Object:
-    """The status of a Deployment, as Kubernetes writes it. Unchanged conditions keep their time.
+    """As Kubernetes writes it. Unchanged conditions keep their time.
 
-    Args:
-        refusal: why the API has refused a pod of the Deployment
+    Args: refusal: why the API has refused a pod of the Deployment
     """
     before = deployment.get("status") or {}
     groups = _sort_pods(deployment, pods)

@@ -110,11 +110,9 @@ class RestartBackoff:
 
 
 class Container:
-    """One container of one pod.
-
-    Args:
-        record: state of the container; after a restart of the cluster, the state before the restart
-        policy: restart policy of this container: Always, OnFailure or Never
+    """Args:
+    record: after a restart of the cluster, the state before the restart
+    policy: restart policy of this container: Always, OnFailure or Never
     """
 
     def __init__(self, spec: Object, record: ContainerRecord, pod: "Pod", policy: str) -> None:

@@ -121,11 +121,7 @@ class HostRewriter:
         return endpoints
 
     def __call__(self, text: str, *, variable: str = "") -> str:
-        """A copy of `text` with addresses for host names.
-
-        Args:
-            variable: name of the environment variable that has the value `text`; "" for other texts
-        """
+        """Args: variable: name of the environment variable with the value `text`; "" for others"""
         if text in self._bare and _HOST_VARIABLE.search(variable):
             return self._bare[text].address
         for pattern, hosts in self._rules:

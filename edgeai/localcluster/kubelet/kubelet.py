@@ -29,11 +29,7 @@ log = get_logger(__name__)
 
 
 class Kubelet(Controller[Key]):
-    """Runs the pods of all nodes. The API reads logs and runs commands here.
-
-    Args:
-        nodes: name of a node -> InternalIP
-    """
+    """Runs the pods of all nodes. Args: nodes: name of a node -> InternalIP"""
 
     def __init__(self, nodes: Mapping[str, str], host: PodHost) -> None:
         super().__init__(host.store, "kubelet")

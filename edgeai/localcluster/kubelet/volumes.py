@@ -70,11 +70,7 @@ def file_name(name: str) -> str:
 
 
 class PodVolumes:
-    """Writes the volumes of one pod.
-
-    Args:
-        token: of a ServiceAccount, for the API
-    """
+    """Writes the volumes of one pod. Args: token: of a ServiceAccount, for the API"""
 
     def __init__(
         self,

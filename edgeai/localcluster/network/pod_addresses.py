@@ -37,10 +37,7 @@ class _Headless(msgspec.Struct):
 class PodAddresses:
     """Gives addresses to pods, and addresses and ports to headless Services.
 
-    Args:
-        pool: free addresses for both
-        ports: free ports for headless Services
-        former_limit: number of deleted Services whose addresses and ports are remembered
+    Args: former_limit: number of deleted Services whose addresses and ports are remembered
     """
 
     def __init__(

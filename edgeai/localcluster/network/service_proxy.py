@@ -104,12 +104,7 @@ def _is_serving(pod: Object) -> bool:
 
 
 class ServiceProxy(Controller[Key]):
-    """Listens for all Services and forwards their connections.
-
-    Args:
-        addresses: pool of cluster IPs
-        isolation: the nodes that reach some of the Services only
-    """
+    """Listens for all Services and forwards their connections. Args: addresses: of cluster IPs"""
 
     def __init__(
         self, store: Store, addresses: AddressPool, isolation: Isolation = NO_ISOLATION

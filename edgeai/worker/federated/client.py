@@ -110,7 +110,6 @@ class AggregatorClient:
     name: name of the participant, unique in the federation
     secret: the participant's own; "": the aggregator asks for none
     leave_timeout_s: longest time in which close() tells the aggregator
-    route: how to reach the address
     """
 
     def __init__(

@@ -30,8 +30,6 @@ class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
     `worker_name` is the name under which a trainer takes part and reports.
     """
 
-    job_name: str = ""
-    """JOB_NAME"""
     aggregator: Address | None = None
     """AGG_IP and AGG_PORT: where trainers find the aggregator"""
     bind: Address = Address("0.0.0.0", 7363)
@@ -55,15 +53,11 @@ class FederationEnvironment(ReportEnvironment, frozen=True, kw_only=True):
 
 
 def from_environ(environ: Mapping[str, str]) -> FederationEnvironment:
-    """Parse `environ`, usually os.environ.
-
-    Raises: SettingsError that names the variable, what is wrong and what to do
-    """
+    """Raises: SettingsError that names the variable, what is wrong and what to do"""
     default = FederationEnvironment()
     path = environ.get("FEDERATION_PARTICIPANTS", "")
     bind_host = environ.get("AGG_BIND_IP") or default.bind.host
     return FederationEnvironment(
-        job_name=environ.get("JOB_NAME", ""),
         aggregator=peer(environ, "AGG_IP", "AGG_PORT", default.bind.port),
         bind=Address(bind_host, port(environ, "AGG_BIND_PORT", default.bind.port, least=0)),
         participants=participants(environ),
