@@ -42,6 +42,12 @@ def objects(template: Path, placement: Placement) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(render(template, placement)))
 
 
+def resource(template: Path, placement: Placement) -> dict[str, Any]:
+    """The one resource of `template`."""
+    (object_,) = objects(template, placement)
+    return object_
+
+
 def parser(files: str) -> argparse.ArgumentParser:
     """Args: files: help text for the argument that names the directory of the files"""
     parser_ = argparse.ArgumentParser(description="Print the example's manifests.")

@@ -17,8 +17,8 @@ from edgeai.demo.distributed_training.manifests import (
     MIRRORED_JOB,
     PARAMETER_SERVER_JOB,
     Placement,
-    job,
 )
+from edgeai.demo.manifests import resource
 from tests.e2e.containers import IMAGE, mount_python, put_on_nodes
 from tests.support.cluster import Cluster
 from tests.support.runtimes import INSTALL_S, python_with
@@ -79,7 +79,7 @@ def ended(example: Example, files: None, installed: Cluster) -> Iterator[Object]
         # A parameter server gets steps in any order: 20 epochs once reached 0.9489.
         epochs=40,
     )
-    made = installed.client.create(with_python(job(placement, example.template), python))
+    made = installed.client.create(with_python(resource(example.template, placement), python))
 
     def check() -> Object:
         held = installed.client.get(path_of(made))

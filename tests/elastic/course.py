@@ -6,7 +6,8 @@ from typing import Final
 import pytest
 
 from edgeai.cli.api import Object, path_of
-from edgeai.demo.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placement, rendered
+from edgeai.demo.elastic_training.manifests import SCALE_IN, SCALE_OUT, Placement
+from edgeai.demo.manifests import resource
 from tests.elastic import progress
 from tests.elastic.places import NAMESPACE, Place
 from tests.elastic.progress import Event
@@ -30,10 +31,10 @@ class Course:
     # ---- what is done ---------------------------------------------------------------------------
 
     def scale_out(self) -> Object:
-        return self._place.create(rendered(SCALE_OUT, _PLACEMENT))
+        return self._place.create(resource(SCALE_OUT, _PLACEMENT))
 
     def scale_in(self) -> Object:
-        return self._place.create(rendered(SCALE_IN, _PLACEMENT))
+        return self._place.create(resource(SCALE_IN, _PLACEMENT))
 
     def kill(self, index: int) -> None:
         self._place.kill(worker(index))

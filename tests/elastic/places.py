@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol
 
 from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
-from edgeai.demo.elastic_training.manifests import HOROVOD_JOB, HorovodPlacement, rendered
+from edgeai.demo.elastic_training.manifests import HOROVOD_JOB, HorovodPlacement
+from edgeai.demo.manifests import resource
 from tests.e2e.containers import IMAGE, mount_python
 from tests.support.cluster import Cluster
 
@@ -88,7 +89,7 @@ class Processes:
             network_interface="lo",
             **settings,
         )
-        job = rendered(HOROVOD_JOB, placement)
+        job = resource(HOROVOD_JOB, placement)
         self._set_agent(_container(job, "launcher"))
         return job
 
@@ -155,7 +156,7 @@ class Containers:
             worker_command=json.dumps(worker),
             **settings,
         )
-        job = rendered(HOROVOD_JOB, placement)
+        job = resource(HOROVOD_JOB, placement)
         for role in ("launcher", "worker"):
             mount_python(job["spec"]["etReplicaSpecs"][role]["template"], self._python)
         return job

@@ -10,7 +10,8 @@ from edgeai.cli import environment
 from edgeai.cli.api import Object, path_of
 from edgeai.cli.environment import Environment
 from edgeai.demo.distributed_training import data
-from edgeai.demo.distributed_training.manifests import Placement, job
+from edgeai.demo.distributed_training.manifests import Placement
+from edgeai.demo.manifests import resource
 from tests.support.runtimes import INSTALL_S, python_with
 from tests.support.waiting import eventually
 from tests.training.jobs import pods
@@ -55,7 +56,7 @@ def submit(running: Environment, python: Path, files: Path) -> Iterator[Any]:
 
     def create(template: Path, **settings: Any) -> Object:
         placement = Placement(files=files, python=python, **settings)
-        made.append(running.api.apply(job(placement, template)))
+        made.append(running.api.apply(resource(template, placement)))
         return made[-1]
 
     yield create

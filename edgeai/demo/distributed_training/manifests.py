@@ -6,7 +6,7 @@ A user can edit the .yaml files instead.
 """
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from edgeai.cli import runtimes
 from edgeai.demo import manifests
@@ -24,12 +24,6 @@ class Placement(manifests.Placement, frozen=True, kw_only=True):
     """A Python that has PyTorch, or TensorFlow for a TFJob."""
     epochs: int = EPOCHS
     pause_seconds: float = 0.0
-
-
-def job(placement: Placement, template: Path = JOB) -> dict[str, Any]:
-    """The PyTorchJob or TFJob of a template."""
-    (object_,) = manifests.objects(template, placement)
-    return object_
 
 
 def main() -> None:

@@ -24,8 +24,9 @@ from edgeai.cli.api import Api, Object
 from edgeai.cli.options import Output
 from edgeai.demo import stage
 from edgeai.demo.distributed_training import data
-from edgeai.demo.distributed_training.manifests import Placement, job
+from edgeai.demo.distributed_training.manifests import JOB, Placement
 from edgeai.demo.faults import pid_of
+from edgeai.demo.manifests import resource
 from edgeai.demo.stage import NAMESPACE, Look, Stage
 from edgeai.errors import EdgeAIError
 from edgeai.faults.summary import phase_of
@@ -101,7 +102,7 @@ def _story(on: Stage, *, python: Path) -> Outcome:
     running, _ = stage.start(on, data.write)
     placement = Placement(files=on.files, python=python, namespace=NAMESPACE, pause_seconds=PAUSE_S)
     created_s = time.monotonic()
-    objects = stage.apply(on, running, [job(placement)])
+    objects = stage.apply(on, running, [resource(JOB, placement)])
     training = _Training(running.api)
     object_ = stage.watch(on, running.api, objects, training.look)
     seconds = time.monotonic() - created_s

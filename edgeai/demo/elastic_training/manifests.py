@@ -6,7 +6,7 @@ A user can edit the .yaml files instead.
 """
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from edgeai.demo import manifests
 
@@ -28,12 +28,6 @@ class HorovodPlacement(Placement, frozen=True, kw_only=True):
     network_interface: str = "eth0"
     worker_command: str = '["sleep", "infinity"]'
     horovodrun: Path = Path("horovodrun")
-
-
-def rendered(template: Path, placement: Placement) -> dict[str, Any]:
-    """The one resource of a template."""
-    (object_,) = manifests.objects(template, placement)
-    return object_
 
 
 def main() -> None:

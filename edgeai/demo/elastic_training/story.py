@@ -19,8 +19,9 @@ from edgeai.cli.api import Object
 from edgeai.cli.environment import Environment
 from edgeai.demo import stage
 from edgeai.demo.distributed_training import data
-from edgeai.demo.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement, rendered
+from edgeai.demo.elastic_training.manifests import JOB, SCALE_IN, SCALE_OUT, Placement
 from edgeai.demo.faults import pid_of
+from edgeai.demo.manifests import resource
 from edgeai.demo.stage import NAMESPACE, DemoFailed, Event, Look, Stage
 from edgeai.faults.summary import phase_of
 
@@ -50,7 +51,7 @@ def story(on: Stage) -> Outcome:
     )
     running, _ = stage.start(on, data.write)
     placement = Placement(files=on.files, namespace=NAMESPACE, steps=STEPS, pause_seconds=PAUSE_S)
-    objects = stage.apply(on, running, [rendered(JOB, placement)])
+    objects = stage.apply(on, running, [resource(JOB, placement)])
     training = _Training(on, running, placement)
     object_ = stage.watch(on, running.api, objects, training.look)
     outcome = training.outcome(object_)
@@ -125,7 +126,7 @@ class _Training:
             yield False
 
     def _apply(self, template: Path) -> None:
-        stage.apply(self._on, self._running, [rendered(template, self._placement)])
+        stage.apply(self._on, self._running, [resource(template, self._placement)])
 
     # ---- what the launcher tells ---------------------------------------------------------------
 
