@@ -29,6 +29,7 @@ from localcontroller.hooks.sources import (
     DatasetSource,
     SourceError,
     SourceOptions,
+    SourceSpec,
     SourceThreads,
     SourceTimeouts,
     dataset_format,
@@ -50,14 +51,6 @@ JITTER: Final = 0.1  # share of the period; spreads the checks of a node's Datas
 Pause = Callable[[float], Coroutine[Any, Any, None]]
 
 
-class DatasetSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The spec of a Dataset, from its assignment."""
-
-    url: str
-    format: str = ""
-    credential_name: str = ""
-
-
 class SourceFactory(msgspec.Struct, frozen=True):
     """Creates the source that the URL of a Dataset names."""
 
@@ -65,7 +58,7 @@ class SourceFactory(msgspec.Struct, frozen=True):
     threads: SourceThreads
     timeouts: SourceTimeouts
 
-    async def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
+    async def create(self, namespace: str, spec: SourceSpec) -> DatasetSource:
         """Raises: SourceError"""
         url, options, scheme = spec.url, self.options, scheme_of(spec.url)
         format_ = dataset_format(spec.format, url)
@@ -155,8 +148,10 @@ class HeldDataset:
     async def check(self) -> None:
         """Count the samples if the content has changed, or find out why they cannot be counted."""
         try:
-            source = self._source = self._source or await self._new_source()
-            samples = await source.count_if_changed()
+            if self._source is None:
+                namespace = parse_task_key(self.key).namespace
+                self._source = await self._factory.create(namespace, read_spec(self._task))
+            samples = await self._source.count_if_changed()
             self._samples = self._samples if samples is None else samples
             self._problem = None
         except Utf16Content as error:
@@ -164,10 +159,6 @@ class HeldDataset:
         except Exception as error:  # noqa: BLE001 - one Dataset must not end the checks of others
             self._problem = source_problem(error, self.key)
         self._log()
-
-    async def _new_source(self) -> DatasetSource:
-        spec = read_spec(self._task, DatasetSpec)
-        return await self._factory.create(parse_task_key(self.key).namespace, spec)
 
     def message(self) -> ProcessMessage:
         """The last check's result as a message. The ledger ignores a change of updateTime alone."""

@@ -97,7 +97,9 @@ class PathSource(DatasetSource):
         self._check_prefixes(f"/{path.relative_to(self._root)}")
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            self._check_format_of_directory()
+            if self._format not in (DIRECTORY, ""):
+                text = f"spec.url: {self._url} is a directory; use format {DIRECTORY}"
+                raise SourceError("IsADirectory", text)
             return FileContent((yield from count_files(path)))
         if not stat.S_ISREG(status.st_mode):
             raise SourceError("Unreadable", f"spec.url: {self._url} is no file and no directory")
@@ -110,12 +112,6 @@ class PathSource(DatasetSource):
         if obstacle(posixpath.normpath(f"/{path.lstrip('/')}"), self._prefixes):
             text = f"spec.url: {self._url} is or leads to a place that --node-path-prefixes forbids"
             raise SourceError("Forbidden", text)
-
-    def _check_format_of_directory(self) -> None:
-        if self._format not in (DIRECTORY, ""):
-            raise SourceError(
-                "IsADirectory", f"spec.url: {self._url} is a directory; use format {DIRECTORY}"
-            )
 
     def _count_samples(self, path: Path) -> Generator[None, None, FileContent]:
         counter = file_sample_counter(self._format, self._url)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 import msgspec
 
@@ -12,14 +11,12 @@ from common.tasks import TaskGroup
 from edgeai import times
 from edgeai.errors import EdgeAIError, ProtocolError, Unavailable
 from edgeai.ids import TaskKey, Uid, WorkerName
-from localcontroller.hooks.sources import SourceError
+from localcontroller.hooks.sources import SourceError, SourceSpec
 from localcontroller.ledger.attempts import UPDATE_TIME, Number, ProcessMessage
 from localcontroller.ledger.ledger import MAX_REASON_CHARS, Ledger
 from localcontroller.ledger.tables import NotGranted, TaskRow
 
 log = get_logger(__name__)
-
-Spec = TypeVar("Spec")
 
 
 class TaskFollower:
@@ -94,10 +91,10 @@ class TaskFollower:
                 await asyncio.sleep(self._retry_s)
 
 
-def read_spec(task: TaskRow, type_: type[Spec]) -> Spec:
-    """The spec in the task's assignment. Raises: SourceError"""
+def read_spec(task: TaskRow) -> SourceSpec:
+    """Raises: SourceError"""
     try:
-        return msgspec.convert(wire.unpack(task.body, wire.AssignmentBody).spec, type_)
+        return msgspec.convert(wire.unpack(task.body, wire.AssignmentBody).spec, SourceSpec)
     except (ProtocolError, msgspec.ValidationError) as error:
         raise SourceError("InvalidSpec", f"spec: {error}") from error
 

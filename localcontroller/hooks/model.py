@@ -19,8 +19,6 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from common import wire
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
@@ -36,6 +34,7 @@ from localcontroller.hooks.sources import (
     Download,
     RangeRefused,
     SourceError,
+    SourceSpec,
     SourceThreads,
     SourceTimeouts,
     scheme_of,
@@ -57,14 +56,6 @@ _SHA256: Final = re.compile(r"([0-9a-f]{64})?")
 
 T = TypeVar("T")
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
-
-
-class ModelSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The spec of a Model, from its assignment."""
-
-    url: str
-    sha256: str = ""
-    credential_name: str = ""
 
 
 class ModelHook(TaskFollower):
@@ -270,7 +261,7 @@ class Delivery:
         self.key = task.key
         self.namespace = parse_task_key(task.key).namespace
         self.generation = task.task_version.version
-        self.spec = ModelSpec(url="")
+        self.spec = SourceSpec(url="")
         self.worker = WorkerName("")
         self.size = 0  # bytes that have come
         self.whole_size: int | None = None
@@ -288,7 +279,7 @@ class Delivery:
 
     def read_spec(self) -> None:
         """Raises: SourceError"""
-        self.spec = read_spec(self.task, ModelSpec)
+        self.spec = read_spec(self.task)
         scheme_of(self.spec.url)
         if not _SHA256.fullmatch(self.spec.sha256):
             raise SourceError("InvalidSpec", "spec.sha256: is no SHA-256 in lower-case hex")

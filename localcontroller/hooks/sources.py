@@ -64,6 +64,15 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """See KeyFiles."""
 
 
+class SourceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The spec of a Dataset, which has a format, or of a Model, from its assignment."""
+
+    url: str
+    credential_name: str = ""
+    format: str = ""
+    sha256: str = ""
+
+
 class SourceTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the waits for sources, seconds."""
 

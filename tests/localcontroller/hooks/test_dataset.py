@@ -15,13 +15,14 @@ from structlog.testing import capture_logs
 from common import wire
 from common.node_paths import DEFAULT_PREFIXES
 from localcontroller.hooks import dataset, files
-from localcontroller.hooks.dataset import DatasetSpec, SourceFactory
+from localcontroller.hooks.dataset import SourceFactory
 from localcontroller.hooks.files import PathSource
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     CountRequest,
     DatasetSource,
     SourceOptions,
+    SourceSpec,
     SourceThreads,
     SourceTimeouts,
 )
@@ -267,7 +268,7 @@ async def test_an_unexpected_error_of_a_source_is_a_problem_of_its_dataset_alone
     ledger: Ledger,
 ) -> None:
     class Faulty(SourceFactory, frozen=True):
-        async def create(self, namespace: str, spec: DatasetSpec) -> DatasetSource:
+        async def create(self, namespace: str, spec: SourceSpec) -> DatasetSource:
             raise RuntimeError
 
     await ledger.apply([assign(url="/data/a.csv")])

@@ -11,11 +11,12 @@ import sys
 import threading
 
 from localcontroller.hooks.content_sources import ContentRequest, ContentSources
-from localcontroller.hooks.dataset import DatasetSpec, SourceFactory
+from localcontroller.hooks.dataset import SourceFactory
 from localcontroller.hooks.sources import (
     DEFAULT_TIMEOUTS,
     SourceError,
     SourceOptions,
+    SourceSpec,
     SourceThreads,
 )
 
@@ -29,7 +30,7 @@ class Imports:
 
 async def dataset(url):
     threads = SourceThreads(1, DEFAULT_TIMEOUTS)
-    await SourceFactory(SourceOptions(), threads, DEFAULT_TIMEOUTS).create("n", DatasetSpec(url))
+    await SourceFactory(SourceOptions(), threads, DEFAULT_TIMEOUTS).create("n", SourceSpec(url))
 
 
 async def model(url):
