@@ -326,9 +326,7 @@ class Assignment(msgspec.Struct, frozen=True):
         spec: dict[str, Any],
         workers: dict[WorkerName, WorkerGrant],
         reporting: frozenset[WorkerName] | None = None,
-        former: Iterable[WorkerName] = (),
         targets: Iterable[ServicePort] = (),
-        inputs: Mapping[ObjectRef, ModelVersion | None] = {},
         version: int | None = None,
     ) -> "Assignment":
         """The assignment of one node, for the kinds.
@@ -346,9 +344,7 @@ class Assignment(msgspec.Struct, frozen=True):
             version=observed.generation if version is None else version,
             body=body,
             reporting=reporting,
-            former=frozenset(former),
             targets=frozenset(targets),
-            inputs=inputs,
             generation=observed.generation,
         )
 

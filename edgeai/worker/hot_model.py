@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -19,7 +18,7 @@ from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError, SettingsError
 from edgeai.worker import estimator as estimators
 from edgeai.worker.estimator import Estimator
-from edgeai.worker.local_model import ContentError, ModelVersion
+from edgeai.worker.local_model import ContentError, ModelSource, ModelVersion
 from edgeai.worker.tensors import Array
 
 log = logging.getLogger(__name__)
@@ -40,22 +39,6 @@ class Answers(NamedTuple):
 class Observer(Protocol):
     def model_changed(self) -> None:
         """`facts` of the model have changed. On any thread, and before the model is loaded, too."""
-
-
-class ModelSource(Protocol):
-    """Where the versions of a model come from. LocalModel says what each method does."""
-
-    def versions(self, loaded: str = "") -> list[ModelVersion]: ...
-
-    def fetch(self, version: ModelVersion) -> Path: ...
-
-    def load_begins(self, version: ModelVersion) -> bool: ...
-
-    def load_ended(self) -> None: ...
-
-    def keep_only(self, digest: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class LoadFailed(EdgeAIError):

@@ -28,7 +28,7 @@ from edgeai.worker.estimator import Estimator
 from edgeai.worker.hard_example_mining import HardExampleMining
 from edgeai.worker.hot_model import FixedModel, HotModel
 from edgeai.worker.joint_inference import mining_from
-from edgeai.worker.local_model import ContentError, ModelVersion
+from edgeai.worker.local_model import ContentError, ModelSource, ModelVersion
 from edgeai.worker.reporter import Reporter, reporter_from
 from edgeai.worker.results import finite_numbers
 
@@ -264,8 +264,8 @@ class _File(msgspec.Struct, frozen=True):
     model: str
 
 
-class ModelFile:
-    """The model that a file names, which changes with each deployment. A source of HotModel.
+class ModelFile(ModelSource):
+    """The model that a file names, which changes with each deployment. The models are the job's.
 
     Args:
         initial: the model before the first deployment
@@ -291,15 +291,3 @@ class ModelFile:
         if not path.exists():
             raise ContentError(f"{path} does not exist")
         return path
-
-    def load_begins(self, version: ModelVersion) -> bool:
-        return True
-
-    def load_ended(self) -> None:
-        """Nothing to note: a worker that starts again begins with what the file names."""
-
-    def keep_only(self, digest: str) -> None:
-        """The models are the job's."""
-
-    def close(self) -> None:
-        """Nothing is open."""

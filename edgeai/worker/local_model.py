@@ -39,7 +39,36 @@ class ModelVersion(msgspec.Struct, frozen=True):
     name: str
 
 
-class LocalModel:
+class ModelSource:
+    """Where the versions of a model come from. One that keeps no files has two methods alone."""
+
+    def versions(self, loaded: str = "") -> list[ModelVersion]:
+        """The versions that the node has, newest first.
+
+        Args: loaded: digest of the version that this worker has loaded, which the node then keeps
+        Raises: ContentError
+        """
+        raise NotImplementedError
+
+    def fetch(self, version: ModelVersion) -> Path:
+        """The file with the content of `version`. Raises: ContentError"""
+        raise NotImplementedError
+
+    def load_begins(self, version: ModelVersion) -> bool:
+        """Returns: False: an earlier process ended in the middle of a load of this version"""
+        return True
+
+    def load_ended(self) -> None:
+        """The load is over, well or not."""
+
+    def keep_only(self, digest: str) -> None:
+        """Delete the files of all other versions. Raises: ContentError"""
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+
+
+class LocalModel(ModelSource):
     """Args:
     name: of the Model
     directory: where the content goes
@@ -52,11 +81,6 @@ class LocalModel:
         self._mark = contextlib.ExitStack()  # of the load that goes on
 
     def versions(self, loaded: str = "") -> list[ModelVersion]:
-        """The versions that the node has, newest first.
-
-        Args: loaded: digest of the version that this worker has loaded, which the node then keeps
-        Raises: ContentError
-        """
         try:
             body = self._get(f"/{loaded}" if loaded else "").body
             return msgspec.json.decode(body, type=list[ModelVersion])
@@ -64,7 +88,6 @@ class LocalModel:
             raise ContentError(f"the LocalController's answer cannot be read: {error}") from error
 
     def fetch(self, version: ModelVersion) -> Path:
-        """The file with the content of `version`. Raises: ContentError"""
         directory = self._directory / version.digest
         whole, part = directory / Path(version.name).name, directory / ".part"
         with _disk_errors():
@@ -92,7 +115,6 @@ class LocalModel:
             raise ContentError(f"version {version.generation} has come damaged")
 
     def load_begins(self, version: ModelVersion) -> bool:
-        """Returns: False: an earlier process ended in the middle of a load of this version"""
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             mark = (self._directory / version.digest / ".loading").open("a+b", buffering=0)
             stack.enter_context(mark)
@@ -107,12 +129,10 @@ class LocalModel:
         return True
 
     def load_ended(self) -> None:
-        """The load is over, well or not."""
         with contextlib.suppress(OSError):
             self._mark.close()
 
     def keep_only(self, digest: str) -> None:
-        """Delete the files of all other versions. Raises: ContentError"""
         with _disk_errors():
             for directory in self._directory.iterdir():
                 if directory.name != digest:

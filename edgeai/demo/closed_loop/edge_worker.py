@@ -11,19 +11,19 @@ STREAM_RATE (see Settings).
 """
 
 import itertools
-import json
 import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
 
 from edgeai.demo import digits
 from edgeai.demo.closed_loop.classifier import Classifier
+from edgeai.demo.joint_inference.edge_worker import emit, stop
 from edgeai.demo.script import read, run
 from edgeai.worker import InferenceResult, JointInference
 
@@ -55,17 +55,15 @@ class Tally:
             self._seen[self._version] += 1
             self._correct[self._version] += int(np.argmax(result.edge_answer) == label)
 
-    def line(self) -> str:
-        return json.dumps(
-            {
-                "event": "answers",
-                "asked": self._asked,
-                "answered": self._answered,
-                "version": self._version,
-                "seen": self._seen[self._version],
-                "correct": self._correct[self._version],
-            }
-        )
+    def print(self) -> None:
+        fields = {
+            "asked": self._asked,
+            "answered": self._answered,
+            "version": self._version,
+            "seen": self._seen[self._version],
+            "correct": self._correct[self._version],
+        }
+        emit("answers", fields)
 
 
 def main(environ: Mapping[str, str]) -> None:
@@ -79,13 +77,9 @@ def main(environ: Mapping[str, str]) -> None:
             labels = images.labels[start : start + BATCH]
             tally.add(joint.inference(images.images[start : start + BATCH]), labels)
             if time.monotonic() - printed_s >= PRINT_S:
-                print(tally.line(), flush=True)
+                tally.print()
                 printed_s = time.monotonic()
             time.sleep(BATCH / settings.stream_rate)
-
-
-def stop(_number: int, _frame: Any) -> None:
-    raise SystemExit(0)  # leaves the `with` in main(), which sends the last report
 
 
 if __name__ == "__main__":

@@ -77,12 +77,6 @@ elif models:
 """
 
 
-def samples_file(url: str, format_: str) -> str:
-    """Where the worker finds its samples, with the ending of their format."""
-    ending = format_ or url.rpartition(".")[2]
-    return f"{DIRECTORY}/samples.{ending if ending in _EXTENSIONS else 'txt'}"
-
-
 def base_copy(url: str) -> str:
     return f"{DIRECTORY}/base/{posixpath.basename(url.rstrip('/'))}"
 
@@ -105,7 +99,8 @@ def with_samples(
         variable: tells the worker where its samples are
         base: URL of the base model; "" for none
     """
-    target = samples_file(url, format_)
+    ending = format_ or url.rpartition(".")[2]
+    target = f"{DIRECTORY}/samples.{ending if ending in _EXTENSIONS else 'txt'}"
     pairs = json.dumps([[part.start, part.end] for part in ranges])
     models = [storage.path_in_pod(base), base_copy(base)] if base else []
     mount = {"name": _VOLUME, "mountPath": DIRECTORY}

@@ -49,7 +49,11 @@ def running(observed: Observed, now: datetime) -> tuple[Finding, Phase]:
         # A rollout that is stuck leaves the old workers available. The service runs, and the update
         # does not.
         message += f"; but {_faults_text(faults)}" if faults else ""
-        message += _edge_note(serving_pods[0]) if serving_pods else ""
+        if serving_pods:
+            message += (
+                f"; Kubernetes has not heard of node {pod_state.node_of(serving_pods[0])}, whose "
+                "LocalController reports that the edge worker runs"
+            )
         return Finding(RUNNING, Truth.TRUE, "WorkersAvailable", message), Phase.RUNNING
     culprits = {role: faults[role] for role in absent if role in faults}
     # The node is silent and no fault says that the worker has failed: what the LocalController
@@ -135,13 +139,6 @@ def _runs_at_edge(observed: Observed, pod: Object) -> bool:
     """Whether the LocalController of the pod's node says now that the worker runs."""
     # Without a session, the last report may be hours old.
     return is_in_session(observed, pod) and last_report(observed, pod).get("status") == "running"
-
-
-def _edge_note(pod: Object) -> str:
-    return (
-        f"; Kubernetes has not heard of node {pod_state.node_of(pod)}, whose "
-        "LocalController reports that the edge worker runs"
-    )
 
 
 def _silent_node_finding(observed: Observed, pod: Object) -> Finding:

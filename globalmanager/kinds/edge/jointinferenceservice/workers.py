@@ -215,6 +215,9 @@ def _cloud_env(observed: Observed, form: CloudWorker) -> list[EnvVar]:
 
 def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVar]:
     name, namespace, form = observed.ref.name, observed.ref.namespace, spec.edge_worker
+    poll_s = str(form.model.poll_period_seconds)
+    # The same with a new version of the model, so the pod stays.
+    hot = [literal(HOT_MODEL, form.model.name), literal("MODEL_POLL_PERIOD_SECONDS", poll_s)]
     return [
         *_common_env(observed),
         # Before the variables of the worker API and the proxy: Kubernetes expands only names that
@@ -224,7 +227,7 @@ def _edge_env(observed: Observed, spec: JointInferenceServiceSpec) -> list[EnvVa
         literal("BIG_MODEL_IP", f"{service_name(name)}.{namespace}"),
         literal("BIG_MODEL_PORT", str(PORT)),
         *mining.environment(form.mining),
-        *_model_env(form),
+        *(hot if form.model.is_hot else ()),
         *worker_api(observed.settings, secret_name(name), pods.WORKER_SECRET),
         *transport.environment(spec.transport, observed.settings),
     ]
@@ -242,16 +245,6 @@ def _worker_name_env(name: str, form: EdgeWorker) -> list[EnvVar]:
     node = field("NODE_NAME", "spec.nodeName")
     role = FLEET if form.per_node else EDGE
     return [node, literal("WORKER_NAME", worker_name(name, role, "$(NODE_NAME)"))]
-
-
-def _model_env(form: EdgeWorker) -> list[EnvVar]:
-    """Variables of a model that is loaded hot. They stay with a new version, so the pod stays."""
-    if not form.model.is_hot:
-        return []
-    return [
-        literal(HOT_MODEL, form.model.name),
-        literal("MODEL_POLL_PERIOD_SECONDS", str(form.model.poll_period_seconds)),
-    ]
 
 
 def hot_model(child: Object) -> str:
