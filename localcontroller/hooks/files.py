@@ -16,6 +16,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Collection, Generator, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,21 +40,15 @@ _PROBLEMS: Final[dict[type[OSError], tuple[str, str]]] = {
 }
 
 
-class FileFingerprint(NamedTuple):
-    """Facts about a file. They change if the file is written or replaced."""
-
-    device: int
-    inode: int
-    size_bytes: int
-    modified_ns: int
-    changed_ns: int
+_fingerprint: Final = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+"""Facts about a file. They change if the file is written or replaced."""
 
 
 class FileContent(NamedTuple):
     """The result of reading a file or directory."""
 
     samples: int
-    fingerprint: FileFingerprint | None = None
+    fingerprint: tuple[int, ...] | None = None
     """None: the content is a directory, and each check counts its files again."""
 
 
@@ -69,7 +64,7 @@ class PathSource(DatasetSource):
     def __init__(self, request: CountRequest, root: Path, prefixes: Collection[str]) -> None:
         super().__init__(request)
         self._root, self._prefixes = root, prefixes
-        self._fingerprint: FileFingerprint | None = None
+        self._fingerprint: tuple[int, ...] | None = None
 
     async def count_if_changed(self) -> int | None:
         try:
@@ -183,9 +178,3 @@ def open_without_waiting(path: Path) -> io.FileIO:
     """Open a file. Does not block, even if the file was replaced by a pipe without a writer."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return open(fd, "rb", buffering=0)
-
-
-def _fingerprint(status: os.stat_result) -> FileFingerprint:
-    return FileFingerprint(
-        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    )

@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 import aiohttp
 
@@ -33,19 +33,10 @@ from localcontroller.hooks.sources import (
 MAX_REDIRECTS: Final = 5
 NO_ANSWER: Final = "no answer over HTTP, or an address that is not allowed"
 _CONTENT_RANGE: Final = re.compile(r"bytes (?P<start>\d{1,18})-\d{1,18}/(?P<size>\d{1,18}|\*)")
+_FINGERPRINT: Final = ("ETag", "Last-Modified", "Content-Length")
+"""The headers that change with the content of the file."""
 _ABSENT: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-
-
-class HttpFingerprint(NamedTuple):
-    """The headers that change with the content of the file; "": the server sent no such header."""
-
-    etag: str
-    modified: str
-    length: str
-
-
-NO_FINGERPRINT: Final = HttpFingerprint("", "", "")
 
 
 class WebSource(DatasetSource):
@@ -57,7 +48,7 @@ class WebSource(DatasetSource):
     def __init__(self, request: CountRequest, networks: Collection[Network]) -> None:
         super().__init__(request)
         self._networks = networks
-        self._fingerprint = NO_FINGERPRINT
+        self._fingerprint: tuple[str, ...] = ("", "", "")
 
     async def count_if_changed(self) -> int | None:
         where = f"spec.url: {redacted_source_url(self._url)}"
@@ -66,12 +57,12 @@ class WebSource(DatasetSource):
             response = await _get(session, self._url, conditions)
             with _reading(where):
                 async with response:
-                    fingerprint = _fingerprint(response)
+                    fingerprint = tuple(response.headers.get(name, "") for name in _FINGERPRINT)
                     if response.status == HTTPStatus.NOT_MODIFIED and conditions:
                         return None
                     _check_status(response.status, where)
                     _check_encoding(response, where)
-                    if fingerprint == self._fingerprint != NO_FINGERPRINT:
+                    if fingerprint == self._fingerprint and any(fingerprint):
                         response.close()
                         return None
                     chunks = aiter(response.content.iter_chunked(CHUNK_BYTES))
@@ -184,12 +175,6 @@ def _reading(where: str) -> Iterator[None]:
         raise SourceError(
             "Unavailable", f"{where}: the connection closed before the end of the data"
         ) from error
-
-
-def _fingerprint(response: aiohttp.ClientResponse) -> HttpFingerprint:
-    headers = response.headers
-    etag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
-    return HttpFingerprint(etag, modified, headers.get("Content-Length", ""))
 
 
 def _check_status(status: int, where: str) -> None:
