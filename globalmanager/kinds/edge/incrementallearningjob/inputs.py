@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edgeai.api.incrementallearningjob import Samples
+from edgeai.api.incrementallearningjob import Round, Stage
 from globalmanager.kinds.shared import storage
 from globalmanager.kinds.shared.pods import literal
 
@@ -77,45 +77,34 @@ elif models:
 """
 
 
-def base_copy(url: str) -> str:
-    return f"{DIRECTORY}/base/{posixpath.basename(url.rstrip('/'))}"
+def with_samples(data: storage.Placement, image: str, current: Round) -> storage.Placement:
+    """`data` with the init container, and with what it brings to the training or the evaluation.
 
-
-def with_samples(
-    data: storage.Placement,
-    image: str,
-    *,
-    url: str,
-    format_: str,
-    ranges: list[Samples],
-    variable: str,
-    base: str = "",
-) -> storage.Placement:
-    """`data` with the init container, and with what it brings.
-
-    Args:
-        image: of the worker
-        url: of the data
-        variable: tells the worker where its samples are
-        base: URL of the base model; "" for none
+    Args: image: of the worker
     """
-    ending = format_ or url.rpartition(".")[2]
+    is_training = current.stage is Stage.TRAIN
+    ending = current.format or current.url.rpartition(".")[2]
     target = f"{DIRECTORY}/samples.{ending if ending in _EXTENSIONS else 'txt'}"
-    pairs = json.dumps([[part.start, part.end] for part in ranges])
-    models = [storage.path_in_pod(base), base_copy(base)] if base else []
+    variables = {"TRAIN_DATASET_URL" if is_training else "TEST_DATASET_URL": target}
+    parts = current.train if is_training else current.valid
+    ranges = json.dumps([[part.start, part.end] for part in parts])
+    models: tuple[str, ...] = ()
+    if is_training and current.base:
+        copy = f"{DIRECTORY}/base/{posixpath.basename(current.base.rstrip('/'))}"
+        models = (storage.path_in_pod(current.base), copy)
+        variables["BASE_MODEL_URL"] = copy
     mount = {"name": _VOLUME, "mountPath": DIRECTORY}
     init: dict[str, Any] = {
         "name": "edgeai-samples",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-c", _PROGRAM],
-        "args": [storage.path_in_pod(url), format_, pairs, target, *models],
+        "args": [storage.path_in_pod(current.url), current.format, ranges, target, *models],
         # Its last words say why the round has no samples.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": storage.RESTRICTED,
         "volumeMounts": [*data.mounts, mount],
     }
-    variables = {variable: target, **({"BASE_MODEL_URL": base_copy(base)} if base else {})}
     return msgspec.structs.replace(
         data,
         env=(

@@ -129,11 +129,7 @@ def _pod(
     data = inputs.with_samples(
         storage.place(sources, observed.settings),
         given_template(form, observed.settings)["spec"]["containers"][0]["image"],
-        url=current.url,
-        format_=current.format,
-        ranges=current.train if is_training else current.valid,
-        variable="TRAIN_DATASET_URL" if is_training else "TEST_DATASET_URL",
-        base=current.base if is_training else "",
+        current,
     )
     template = build(
         observed,
