@@ -1,7 +1,7 @@
 """Garbage collection: dependents of deleted owners, content of deleted namespaces and CRDs.
 
-The collector deletes objects through the store, like any other client. It examines every object at
-its start. Later it examines only the objects that a change concerns.
+The collector deletes objects through the store, like any other client. It looks at every object at
+its start, and later only at those that change.
 
 - When all owners of an object are gone, the collector deletes the object. When only some owners are
   gone, the collector removes the references to these owners.
@@ -39,14 +39,18 @@ class GarbageCollector(Controller[str]):
     def _add_all(self) -> None:
         for resource in self._store.registry.all_stored():
             for object_ in self._store.list(resource).items:
-                self._add(object_["metadata"]["uid"])
+                self._add_present(resource, object_)
 
     def _changed(self, change: Change) -> None:
-        metadata = change.object["metadata"]
-        owners, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
         if change.type == "DELETED":
             self._add_removed(change)
-        elif owners or deleting or change.resource is EVENTS:
+        else:
+            self._add_present(change.resource, change.object)
+
+    def _add_present(self, resource: Resource, object_: Object) -> None:
+        metadata = object_["metadata"]
+        owners, deleting = metadata.get("ownerReferences"), "deletionTimestamp" in metadata
+        if owners or deleting or resource is EVENTS:
             self._add(metadata["uid"])
 
     def _add_removed(self, change: Change) -> None:
