@@ -1,5 +1,6 @@
 """Text of strangers for a terminal, a status or a log. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 _SPACES: Final = "\t\n\r\v\f\x85\u2028\u2029"
@@ -14,6 +15,12 @@ _LONG_WORD: Final = 40  # characters
 def printable(text: str) -> str:
     """The text without characters that control a terminal. Line ends and tabs become spaces."""
     return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
+
+
+def listing(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first ones: "a, b and 3 more"."""
+    more = len(texts) - most
+    return separator.join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def shortened(text: str, limit: int) -> str:

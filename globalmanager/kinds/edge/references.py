@@ -32,17 +32,14 @@ UNRESOLVED: Final = Finding(
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """One thing that a job waits for. `message` names the thing, the field that wants the thing,
-    and a remedy.
-    """
+    """One thing that a job waits for. `message` names it, the field that wants it, and a remedy."""
 
     reason: str
     message: str
 
 
 class DataSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a Model or Dataset that jobs read. A Model has no node and
-    no format."""
+    """The fields of a Model or Dataset that jobs read. A Model has no node and no format."""
 
     url: str
     credential_name: str = ""
@@ -105,9 +102,7 @@ def named(
     datasets: Iterable[str] = (),
     forms: Iterable[WorkerForm],
 ) -> frozenset[ObjectRef]:
-    """The objects that a job names: Models and Datasets of the job's namespace, Nodes of its
-    workers.
-    """
+    """The objects that a job names: Models and Datasets of its namespace, Nodes of its workers."""
     return frozenset(
         (
             *(model_ref(job, name) for name in models),
@@ -144,8 +139,7 @@ def dataset_obstacle(observed: Observed, name: str, path: str, *, node: str) -> 
     obstacle = _data_obstacle(observed, ref, path)
     if obstacle:
         return obstacle
-    # For a path, a worker on another node would read other data, or wait for the directory for
-    # ever.
+    # A path on another node is other data, or a directory for which a pod waits for ever.
     elsewhere = dataset_node(observed, name)
     subject = f"Dataset {ref.namespace}/{name} ({path})"
     if not node:
@@ -170,17 +164,13 @@ def file_obstacle(observed: Observed, name: str, path: str, *, node: str) -> Obs
 
 
 def _unfit(dataset: Object, node: str, subject: str) -> Obstacle | None:
-    """Why no worker can run on the Dataset's node. The Dataset's status says whether the node
-    exists.
-    """
+    """Why no worker can run on the Dataset's node. The Dataset's status tells if there is one."""
     # Without a node in its pod, a trainer would start anywhere, away from its data.
     if not is_subdomain(node):
         return Obstacle("DatasetInvalid", f"{subject}: spec.nodeName names no node: correct it")
-    # Kubernetes deletes a pod on a node that does not exist, and the plan would create it again and
-    # again.
+    # Kubernetes deletes a pod on a missing node, and the plan would make it again and again.
     condition = condition_of(dataset, RESOLVED_REFS)
-    # A condition about an earlier generation says nothing about the node that the Dataset names
-    # now.
+    # A condition about an earlier generation says nothing about the present node.
     is_current = condition.get("observedGeneration") == dataset["metadata"].get("generation")
     if condition.get("status") == Truth.FALSE and is_current:
         return Obstacle(str(condition.get("reason")), f"{subject}: {condition.get('message')}")
@@ -215,8 +205,7 @@ def secret_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None
     if secret is None:
         return Obstacle("SecretNotFound", f"{subject} does not exist: create it or correct this")
     try:
-        # A worker with a wrong server would ask another store for the data, and fail far from the
-        # cause.
+        # With a wrong server a worker would ask another store, and fail far from the cause.
         storage.endpoint(secret)
     except InvalidSpec as error:
         return Obstacle("SecretInvalid", f"{subject}: {error}")
@@ -224,9 +213,7 @@ def secret_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None
 
 
 def bucket_endpoint(observed: Observed, secret: str) -> str:
-    """URL of the S3 server that the annotations of the Secret name; "" when they name none, or when
-    there is no Secret.
-    """
+    """URL of the S3 server that the annotations of the Secret name; "" for none, and no Secret."""
     return server_of(observed.references.get(secret_ref(observed.ref.namespace, secret)))
 
 
@@ -299,9 +286,7 @@ def node_obstacle(observed: Observed, name: str, path: str) -> Obstacle | None:
 
 
 def worker_obstacles(observed: Observed, form: WorkerForm, path: str) -> Iterable[Obstacle | None]:
-    """The node and the image that the worker needs, if they are missing, and a directory of scripts
-    that the worker may not have.
-    """
+    """The node and the image that are missing, and a directory of scripts that is forbidden."""
     yield node_obstacle(observed, fixed_node(form), f"{path}.nodeName")
     # A template brings its image, and its hostPath is a matter of the Pod Security Standard.
     if form.worker_spec is not None:
@@ -318,10 +303,8 @@ def _image_obstacle(observed: Observed, key: str, path: str) -> Obstacle | None:
         return None
     configured = ", ".join(sorted(images)) or "none"
     remedy = "add it to framework_images of the GlobalManager or use a template"
-    text = (
-        f"no image is configured for framework {key} ({path}; configured: {configured}): {remedy}"
-    )
-    return Obstacle("FrameworkImageNotConfigured", text)
+    problem = f"no image is configured for framework {key} ({path}; configured: {configured})"
+    return Obstacle("FrameworkImageNotConfigured", f"{problem}: {remedy}")
 
 
 def clashing_keys(sources: Iterable[storage.Source]) -> Iterator[Obstacle]:

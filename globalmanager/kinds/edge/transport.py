@@ -31,8 +31,7 @@ def environment(
     if transport is Transport.DIRECT:
         return [mode]
     port = settings.worker_api_port
-    # The proxy knows its workers by name and secret, as the worker API does. A worker reaches the
-    # Service of its own job and nothing else.
+    # By name and secret, as at the worker API: a worker reaches its own job's Service alone.
     proxy = f"http://$(WORKER_NAME):$({WORKER_SECRET})@$(HOST_IP):{port}"
     # The proxy refuses a bucket, so the workers go there directly.
     hosts = [urlsplit(url).hostname for url in beside]

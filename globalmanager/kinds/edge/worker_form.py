@@ -70,9 +70,7 @@ def _check_worker_spec(worker_spec: WorkerSpec, path: str) -> None:
 
 
 def fixed_node(form: WorkerForm) -> str:
-    """The node that the user names; "" when Kubernetes chooses a node. `check` has accepted
-    `form`.
-    """
+    """The node that the user names; "" when Kubernetes chooses. `check` has accepted `form`."""
     if form.node_name or form.template is None:
         return form.node_name
     return form.template["spec"].get("nodeName") or ""
@@ -107,8 +105,7 @@ def build(
     restart_policy: str = "Always",  # the only policy that a Deployment may have
     is_edge: bool = False,
 ) -> Object:
-    """The pod template of a worker. `check` has accepted the form, and the settings have its
-    image.
+    """A worker's pod template. `check` has accepted the form, and the settings have its image.
 
     Args:
         name: of the worker; None when every pod has its own worker name

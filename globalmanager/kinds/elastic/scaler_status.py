@@ -44,10 +44,7 @@ def has_condition(scaler: Object, state: ScalerState) -> bool:
 def reached(
     scaler: Object, kind: str, state: ScalerState, message: str, now: datetime
 ) -> dict[str, Any]:
-    """The fields of .status with which the scaler enters `state`.
-
-    Args: kind: "ScaleOut" or "ScaleIn"
-    """
+    """The fields of .status for a new state. Args: kind: of the scaler: ScaleOut or ScaleIn"""
     at = rfc3339(now)
     text = message[:MAX_MESSAGE_CHARS]
     entry = {

@@ -143,17 +143,13 @@ def _tokenless(pod_spec: Object) -> Object:
 
 
 def secret(observed: Observed, *, name: str, role: str, values: Mapping[str, str]) -> Create:
-    """A Secret with these texts."""
     data = {key: base64.b64encode(text.encode()).decode() for key, text in values.items()}
     content = {"type": "Opaque", "data": data}
     return objects.child(observed, SECRETS, name=name, role=role, content=content)
 
 
 def autoscaler(observed: Observed, *, deployment: str, role: str, limits: dict[str, Any]) -> Create:
-    """A HorizontalPodAutoscaler of autoscaling/v2.
-
-    Args: limits: minReplicas, maxReplicas, metrics, behavior
-    """
+    """Of autoscaling/v2. Args: limits: minReplicas, maxReplicas, metrics, behavior"""
     target = {
         "apiVersion": DEPLOYMENTS.api_version,
         "kind": DEPLOYMENTS.kind,

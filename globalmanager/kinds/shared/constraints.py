@@ -86,10 +86,7 @@ def check_form(object_: Object, constraints: Sequence[Constraint]) -> None:
 
 
 def check(job: JobForm, constraints: Sequence[Constraint]) -> None:
-    """Check the rules that the keywords cannot express.
-
-    Raises: InvalidSpec for the first violation
-    """
+    """Check what the keywords cannot express. Raises: InvalidSpec for the first violation"""
     for row in constraints:
         row.check(job)
 

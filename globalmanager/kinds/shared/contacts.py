@@ -9,6 +9,7 @@ from typing import Final
 
 from edgeai.api.status import Finding, Truth, parse_time
 from edgeai.ids import NodeName
+from edgeai.text import listing
 from globalmanager.contract import Contact, Observed
 from globalmanager.kinds.shared import status
 
@@ -45,8 +46,7 @@ def edge_connected(
 
 
 def _grace_left_s(observed: Observed, contact: Contact | None, now: datetime) -> float:
-    # A restart of the GlobalManager closes every session. Without the grace time, each restart
-    # would make all edges look lost.
+    # A restart of the GlobalManager closes every session, and would make all edges look lost.
     since = contact.since if contact is not None else _waiting_since(observed, now)
     if since is None:
         return 0.0
@@ -88,6 +88,4 @@ def _pending(observed: Observed, nodes: list[NodeName]) -> Finding:
 
 def named(names: Collection[str]) -> str:
     """A few of the names, and the number of the others."""
-    names = sorted(names)
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
+    return listing(sorted(names), _MAX_NAMED)

@@ -71,7 +71,6 @@ def first_time(observed: Observed, field: str, now: datetime, *, is_due: bool) -
 
 
 def is_new(observed: Observed) -> bool:
-    """Whether the job has never started."""
     return parse_time(status.status_of(observed).get("startTime")) is None and not observed.children
 
 
@@ -119,8 +118,7 @@ def replacement(
 ) -> tuple[tuple[Delete, ...], Timers]:
     """Deletions of failed pods that are old enough, and the wait until the next one is.
 
-    Args:
-        after_s: least age of a pod that is replaced: a node that refuses one does so at once
+    Args: after_s: least age of a pod that is replaced: a node that refuses one does so at once
     """
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     waits = {

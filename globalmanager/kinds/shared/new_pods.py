@@ -33,12 +33,7 @@ class NewPods(NamedTuple):
 
 
 def new_pods(template_bytes: Iterable[int], pods: Iterable[Object], now: datetime) -> NewPods:
-    """How many pods one plan may make.
-
-    Args:
-        template_bytes: size of each template as JSON
-        pods: the pods that the job has
-    """
+    """How many pods one plan may make. Args: template_bytes: of each template as JSON"""
     largest = max(template_bytes, default=1)
     most = max(1, min(_MAX_NEW_PODS, _MAX_NEW_BYTES // largest))
     if largest <= _LARGE_BYTES:

@@ -8,6 +8,7 @@ from typing import Final
 
 from edgeai.api.resources import ObjectRef, ref_of
 from edgeai.api.status import Finding, Truth
+from edgeai.text import listing
 from globalmanager.contract import Observed, Replace
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.children import Stages
@@ -45,12 +46,10 @@ def finding(observed: Observed, stages: Stages) -> Finding | None:
 
 
 def describe(children: Mapping[ObjectRef, Sequence[str]]) -> str:
-    """What is overridden and what a user can do.
-
-    Args: children: child -> paths of its fields
-    """
+    """What is overridden and what a user can do. Args: children: child -> paths of its fields"""
     texts = [
-        f"{ref.type.kind} {ref.name} ({_listed(fields)})"
+        f"{ref.type.kind} {ref.name} "
+        f"({listing([field[:_MAX_FIELD_CHARS] for field in fields], _MAX_FIELDS_NAMED)})"
         for ref, fields in list(children.items())[:_MAX_CHILDREN_NAMED]
     ]
     more = len(children) - len(texts)
@@ -59,9 +58,3 @@ def describe(children: Mapping[ObjectRef, Sequence[str]]) -> str:
         "server, an admission webhook or another controller sets this again after each correction: "
         "find out who does so (managedFields in kubectl get -o yaml), or change the job"
     )
-
-
-def _listed(fields: Sequence[str]) -> str:
-    more = len(fields) - _MAX_FIELDS_NAMED
-    names = ", ".join(field[:_MAX_FIELD_CHARS] for field in fields[:_MAX_FIELDS_NAMED])
-    return f"{names} and {more} more" if more > 0 else names

@@ -94,8 +94,7 @@ def build(
             data.init_containers, template["spec"].get("initContainers"), "name"
         ),
         "nodeName": place,
-        # Where Kubernetes chooses the node, an eviction starts the worker on another node. A pod
-        # with a fixed node has no other place.
+        # An evicted pod starts on another node, but one with a fixed node has no other place.
         "tolerations": with_edge_tolerations(tolerations) if is_edge and place else tolerations,
     }
     pod_spec = {key: value for key, value in spec.items() if value or key not in _OMITTED_IF_EMPTY}

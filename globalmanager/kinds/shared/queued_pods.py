@@ -10,6 +10,8 @@ from edgeai.api import pod_state
 from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import Object
 from edgeai.faults import pod_faults
+from globalmanager.contract import Observed
+from globalmanager.kinds.shared import status
 
 
 def has_room(pod: Object) -> bool:
@@ -23,15 +25,19 @@ def is_queued(pod: Object) -> bool:
     return phase_of(pod) == "Pending" and not node_of(pod)
 
 
+def forgotten(observed: Observed) -> dict[str, Any]:
+    """The field elastic of .status of a job that has no replicas, or that is not elastic."""
+    # A merge patch keeps a field that it does not name, so the earlier numbers would stay.
+    return {"elastic": None} if "elastic" in status.status_of(observed) else {}
+
+
 def waiting_reason(pods: Iterable[Object], current: Mapping[str, Any]) -> dict[str, str]:
     """`reason` and `message` of .status.elastic: why the first of these pods does not run.
 
     A scheduler changes the numbers in its message as other pods come and go. So the message stays
     while the pod and the reason do, else a full cluster would cause a write for each of its pods.
 
-    Args:
-        pods: the pods that wait
-        current: .status.elastic as it was last written
+    Args: current: .status.elastic as it was last written
     """
     fault = pod_faults.first_fault(pods)
     if fault is None:

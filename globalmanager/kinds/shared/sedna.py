@@ -36,12 +36,7 @@ def phase(observed: Observed, name: str) -> str:
 
 
 def failed(observed: Observed, phase: str, because: Finding) -> tuple[Finding, ...]:
-    """The condition Failed of a service whose phase is Failed. It goes away with the phase.
-
-    Args:
-        phase: as `phase` returns it
-        because: the condition that says why
-    """
+    """The condition Failed of a service with this phase. Args: because: the one that says why"""
     if observed.type.group != GROUP or phase != FAILED:
         return ()
     return (Finding(FAILED, Truth.TRUE, because.reason, because.message),)

@@ -6,7 +6,7 @@ the sums, and in training jobs and FederatedLearningJobs remove workers that are
 reads a clock. When only a time has changed, nothing is written.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -71,8 +71,7 @@ def _condition(observed: Observed, finding: Finding, now: datetime) -> dict[str,
         "type": finding.type,
         "status": str(finding.truth),
         "reason": finding.reason,
-        # A container writes a part of some messages, and its control characters would reach the
-        # terminal of whoever reads the job.
+        # A container writes a part of some messages; no control character may reach a terminal.
         "message": printable(finding.message)[:MAX_MESSAGE_CHARS],
         "lastTransitionTime": since if unmoved else times.rfc3339(now),
         "observedGeneration": observed.generation,
@@ -116,6 +115,13 @@ def replacing_subtree(observed: Observed, desired: Mapping[str, Any]) -> Mapping
         if isinstance(value, dict) and current.get(key) != value
     }
     return subtree(observed, {**desired, **patches})
+
+
+def workers_left_out(observed: Observed, names: Collection[str]) -> dict[str, Any]:
+    """A patch that removes the entries of workers that are not among `names`."""
+    # Old entries would take the room that the reports of other workers need.
+    former = [name for name in mapping(status_of(observed).get("workers")) if name not in names]
+    return {"workers": dict.fromkeys(former)} if former else {}
 
 
 def described(

@@ -224,8 +224,8 @@ def endpoint(secret: Object) -> str:
 
 
 def secrets(sources: Iterable[Source]) -> list[str]:
-    """The names of the Secrets that `sources` need. One container can use the keys of one Secret
-    only, so the caller must report more than one name as a conflict.
+    """The names of the Secrets that `sources` need. More than one name is a conflict, because one
+    container can use the keys of one Secret only.
     """
     # A file of the node needs no keys, so a job does not wait for a Secret beside a path.
     remote = (source for source in sources if urlsplit(source.url).scheme)
@@ -278,13 +278,13 @@ def _downloads(sources: Sequence[Source], settings: WorkerSettings) -> Placement
     if not sources:
         return Placement()
     mount = {"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS}
-    credentials = secrets(sources)
+    credentials, urls = secrets(sources), [source.url for source in sources]
     fetch: dict[str, Any] = {
         # Name and arguments (URL, directory, …) are Sedna's, so the settings may name its image.
         "name": "storage-initializer",
         "image": settings.storage_initializer_image,
         "imagePullPolicy": "IfNotPresent",
-        "args": [word for source in sources for word in _fetched_to(source.url)],
+        "args": [word for url in urls for word in (url, posixpath.dirname(path_in_pod(url)))],
         # The last lines of the log become the message of the fault, beside the exit code.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": RESTRICTED,
@@ -311,7 +311,3 @@ def scratch() -> Placement:
         volumes=({"name": _DOWNLOADS_VOLUME, "emptyDir": {}},),
         mounts=({"name": _DOWNLOADS_VOLUME, "mountPath": DOWNLOADS},),
     )
-
-
-def _fetched_to(url: str) -> tuple[str, str]:
-    return url, posixpath.dirname(path_in_pod(url))

@@ -185,9 +185,7 @@ class WorkerFold:
 
 
 def latest(status: Mapping[str, Any]) -> WorkerFold:
-    """The fold of workers whose numbers may fall, as a round, a loss or a metric: the greatest of
-    all ledgers never would.
-    """
+    """The fold of workers whose numbers may fall, as a round, a loss or a metric."""
     return WorkerFold(status, keep_greatest=False)
 
 

@@ -62,7 +62,6 @@ def queued(plan: PlanOf) -> PlanOf:
 
 
 def _held(observed: Observed) -> Observed:
-    """The job with spec.suspend."""
     spec = {**mapping(observed.object.get("spec")), "suspend": True}
     return msgspec.structs.replace(observed, object={**observed.object, "spec": spec})
 
@@ -108,15 +107,13 @@ def _gives_back(observed: Observed, workload: Object) -> bool:
 
 
 def _started(workload: Object, now: datetime) -> dict[str, Any]:
-    """The patch without which Kueue evicts the job after half an hour. A worker that fails later
-    changes nothing, because the job itself replaces the worker.
-    """
+    """The patch without which Kueue evicts the job after half an hour."""
+    # A worker that fails later changes nothing, because the job itself replaces the worker.
     changes = {"PodsReady": (Truth.TRUE, "Started", "The pods of the job run")}
     return {"conditions": _conditions(workload, changes, now)}
 
 
 def _released(workload: Object, now: datetime) -> dict[str, Any]:
-    """The patch that gives the quota back."""
     eviction = condition_of(workload, "Evicted")
     reason, message = str(eviction.get("reason") or "Evicted"), str(eviction.get("message") or "")
     changes = {

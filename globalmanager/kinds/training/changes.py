@@ -17,7 +17,6 @@ from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.lifecycle import Timers, own_pods
 from globalmanager.kinds.shared.new_pods import backoff_left_s, new_pods
 from globalmanager.kinds.training import gangs, replicas, waiting
-from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training.framework import Replicas
 from globalmanager.kinds.training.snapshot import Snapshot
 
@@ -34,20 +33,17 @@ def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
     """The changes towards one Service of each replica, one pod of each replica that has not
     finished, the PodGroup and the framework's own children, and the waits until further changes.
     """
-    observed, spec, history = job.observed, job.spec, job.history
-    members = list(replicas.names(observed.ref.name, spec))
-    pods = histories.pods_by_name(observed)
-    deletions, timers = _replacements(job, pods)
-    absent = [entry for entry in members if entry[0] not in pods]
-    # Somebody may have removed the pod of a finished replica. Upstream it then trains again
-    # (kubeflow/training-operator#1186).
+    observed, spec, history, pods = job.observed, job.spec, job.history, job.pods
+    deletions, timers = _replacements(job)
+    absent = [entry for entry in job.members if entry[0] not in pods]
+    # Upstream a finished replica without a pod trains again (kubeflow/training-operator#1186).
     absent = [entry for entry in absent if entry[0] not in history.finished]
     is_too_large = replicas.is_too_large(observed, spec)
     # The condition Stalled tells the user which template is too large.
     if is_too_large and not observed.children:
         return (), timers
     # Half a job would hold room in vain, and a pod that joins an earlier attempt ends with it.
-    if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job, pods):
+    if is_too_large or not gangs.admits_pods(observed) or _is_ending_before_a_restart(job):
         absent = []
     # All pods of a large job at once would hold up other jobs.
     budget = new_pods((replica.template_bytes for replica in spec.replicas), pods.values(), job.now)
@@ -55,11 +51,11 @@ def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
     # Also a replica without a pod has its Service: the others look up its name as they start.
     desired = [
         *_companions(job),
-        *(replicas.service(observed, spec, *entry[1:], pods.get(entry[0])) for entry in members),
+        *(replicas.service(observed, spec, *m[1:], pods.get(m[0])) for m in job.members),
         *(_pod(job, *entry) for entry in absent[: budget.most]),
     ]
     # Neither superfluous nor to be made again: pods that exist, and replicas that have finished.
-    stable = history.finished.union(name for name, _, _ in members if name in pods)
+    stable = history.finished.union(name for name, _, _ in job.members if name in pods)
     exempt = {ObjectRef(PODS, observed.ref.namespace, name) for name in stable}
     exempt |= _services_made_elsewhere(observed, pods, stable)
     stages = children.reconcile(observed, desired, _RULES, exempt=exempt)
@@ -69,15 +65,15 @@ def living_job_changes(job: Snapshot) -> tuple[Stages, Timers]:
     return tuple(stage for stage in stages if stage), timers
 
 
-def _replacements(job: Snapshot, pods: Mapping[str, Object]) -> tuple[tuple[Delete, ...], Timers]:
+def _replacements(job: Snapshot) -> tuple[tuple[Delete, ...], Timers]:
     """Deletions of pods without room or of an earlier attempt, and the waits until more."""
-    observed, spec, history = job.observed, job.spec, job.history
-    members = [entry for entry in replicas.names(observed.ref.name, spec) if entry[0] in pods]
+    history, pods = job.history, job.pods
+    members = [entry for entry in job.members if entry[0] in pods]
     # A pod that lost its room has not failed, so it counts for no limit and needs no new attempt.
     disrupted = {
         name: pods[name]
         for name, replica, _ in members
-        if waiting.has_lost_room(observed, spec, replica.type, pods[name])
+        if waiting.has_lost_room(job.observed, job.spec, replica.type, pods[name])
     }
     deletions, timers = lifecycle.replacement(disrupted.values(), job.now, after_s=_DISRUPTED_S)
     for name, _, _ in members:
@@ -109,11 +105,11 @@ def _pod(job: Snapshot, name: str, replica: Replicas, index: int) -> Create:
     return replicas.pod(job.observed, job.spec, replica, index, attempt=attempt)
 
 
-def _is_ending_before_a_restart(job: Snapshot, pods: Mapping[str, Object]) -> bool:
+def _is_ending_before_a_restart(job: Snapshot) -> bool:
     """Whether the whole job restarts and has old pods, with which new ones would join and end."""
     return job.spec.policy.restart_scope is RestartScope.JOB and any(
-        name in pods and attempt_of(pods[name]) < job.history.attempt(name)
-        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+        name in job.pods and attempt_of(job.pods[name]) < job.history.attempt(name)
+        for name, _, _ in job.members
     )
 
 

@@ -77,7 +77,6 @@ def chooses_edge(template: Mapping[str, Any]) -> bool:
 
 
 def _required_rules(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The rules of the required node affinity."""
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
     # A preferred rule only ranks nodes, so the pod may run anywhere.
     required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))

@@ -32,10 +32,10 @@ from edgeai.api.pod_state import node_of, phase_of
 from edgeai.api.resources import PODS, Object, ObjectRef
 from edgeai.api.status import Finding, Truth, condition_of, mapping, mappings, parse_time
 from edgeai.ids import NodeName
+from edgeai.text import listing
 from edgeai.times import rfc3339
 from globalmanager.contract import Action, Delete, Observed, Plan
 from globalmanager.kinds.shared import contacts, status
-from globalmanager.kinds.shared.children import Stages
 from globalmanager.kinds.shared.contacts import EDGE_CONNECTED
 from globalmanager.kinds.shared.job_conditions import ENDS, State
 from globalmanager.kinds.shared.lifecycle import Timers, has_ended
@@ -66,7 +66,6 @@ class _Pods(NamedTuple):
 
 
 def plan_across_edge(observed: Observed, now: datetime) -> Plan:
-    """The next steps of the job."""
     if has_ended(observed, ENDS):
         return plan.plan(_with_final_words(observed), now)
     # The children of such a job stay as they are, so nothing depends on contact.
@@ -76,7 +75,8 @@ def plan_across_edge(observed: Observed, now: datetime) -> Plan:
     pods = _pods(observed, now)
     job_plan = plan.plan(_without_contact_condition(pods.observed), now)
     finding, waits = _finding(pods, now)
-    stages = _with_forced_deletions(pods, observed, (pods.leftovers, *job_plan.stages))
+    all_stages = (pods.leftovers, *job_plan.stages)
+    stages = tuple(s for s in (tuple(_forced(pods, observed, s)) for s in all_stages) if s)
     job_plan = msgspec.structs.replace(job_plan, stages=stages)
     return _with_contact_status(observed, pods, job_plan, finding, waits, now)
 
@@ -242,13 +242,8 @@ def _without_deletion(pod: Object) -> Object:
 # ---- the plan -----------------------------------------------------------------------------------
 
 
-def _with_forced_deletions(pods: _Pods, observed: Observed, stages: Stages) -> Stages:
-    """The stages. A deletion that no kubelet confirms is forced, and no pod is deleted twice."""
-    forced_stages = (tuple(_actions(pods, observed, stage)) for stage in stages)
-    return tuple(stage for stage in forced_stages if stage)
-
-
-def _actions(pods: _Pods, observed: Observed, stage: Iterable[Action]) -> Iterator[Action]:
+def _forced(pods: _Pods, observed: Observed, stage: Iterable[Action]) -> Iterator[Action]:
+    """The actions. A deletion that no kubelet confirms is forced, and no pod is deleted twice."""
     for action in stage:
         if not isinstance(action, Delete) or action.ref.type != PODS:
             yield action
@@ -294,15 +289,10 @@ def _out_text(silent_replicas: Mapping[str, datetime], grace: timedelta | None) 
     """Args: grace: None for a suspended job, which waits without a limit"""
     parts = [
         f"{name} since {rfc3339(since)}" + (f", lost at {rfc3339(since + grace)}" if grace else "")
-        for name, since in sorted(silent_replicas.items())[:_MAX_NAMED]
+        for name, since in sorted(silent_replicas.items())
     ]
     effect = "the job goes on" if grace else "may still run and counts as active"
-    more = (
-        f" and {len(silent_replicas) - _MAX_NAMED} more"
-        if len(silent_replicas) > _MAX_NAMED
-        else ""
-    )
-    return f"out of contact, {effect}: {'; '.join(parts)}{more}"
+    return f"out of contact, {effect}: {listing(parts, _MAX_NAMED, '; ')}"
 
 
 def _with_contact_status(
@@ -327,12 +317,12 @@ def _with_contact_status(
         conditions = [condition, *conditions]  # the last condition is the state of the job
         events = (*events, *status.events(observed, [finding]))
     # Nobody waits for the contact of a job that has ended.
-    out = {} if is_over else {name: rfc3339(since) for name, since in pods.out.items()}
-    fields = {
-        "conditions": conditions,
-        **_map(recorded, "outOfContact", dict(sorted(out.items()))),
-        **_workers_left_out(observed),
-    }
+    out = {} if is_over else {n: rfc3339(since) for n, since in sorted(pods.out.items())}
+    names = {name for name, _, _ in replicas.names(observed.ref.name, observed.spec)}
+    fields = {"conditions": conditions, **status.workers_left_out(observed, names)}
+    if recorded.get("outOfContact") != (out or None):
+        former = mapping(recorded.get("outOfContact"))
+        fields["outOfContact"] = status.replacement_patch(former, out) if out else None
     if job_plan.status is not None:
         new_status: Mapping[str, Any] | None = {**job_plan.status, **fields}
     else:
@@ -341,26 +331,6 @@ def _with_contact_status(
     return msgspec.structs.replace(
         job_plan, status=new_status, events=events, requeue_after_s=timers.next_s
     )
-
-
-def _map(recorded: Mapping[str, Any], field: str, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch of a map in .status. An empty map is removed."""
-    if recorded.get(field) == (desired or None):
-        return {}
-    return {
-        field: status.replacement_patch(mapping(recorded.get(field)), desired) if desired else None
-    }
-
-
-def _workers_left_out(observed: Observed) -> dict[str, Any]:
-    """A patch that removes the entries of replicas that the spec no longer has."""
-    entries = mapping(status.status_of(observed).get("workers"))
-    if not entries:
-        return {}
-    names = {name for name, _, _ in replicas.names(observed.ref.name, observed.spec)}
-    # Old entries would take the room that the reports of other replicas need.
-    superfluous = [name for name in entries if name not in names]
-    return {"workers": dict.fromkeys(superfluous)} if superfluous else {}
 
 
 def _without_contact_condition(observed: Observed) -> Observed:

@@ -46,12 +46,11 @@ _CODE: Final = re.compile(r"([a-z0-9-]{1,63})=([0-9]{1,3})\Z")
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> assignment, for each node that has a pod of the job. A pod that has ended counts too:
-    its LocalController may still have to report the end.
-    """
+    """Node -> assignment, for each node that has a pod of the job."""
     # The pods go with the job, so no node has to hold it any more.
     if is_being_deleted(observed.object):
         return {}
+    # Also those that have ended: their LocalControllers may still have to report the end.
     pods = own_pods(observed)
     # `nodeName` of a template is the user's text and may name no node at all.
     nodes = {NodeName(name) for name in {*map(node_of, pods)} if is_subdomain(name)}
@@ -118,13 +117,26 @@ class ReplicaFold(worker_status.WorkerFold):
         return str(before.get(POD_CREATED_AT, "")) > new.get(POD_CREATED_AT, "")
 
     def entry(self, entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
-        return _entry(report)
+        body = report.body
+        # Only what the rules below read, so a node cannot fill the status with other details.
+        details = {
+            key: cut(body.details[key], limit)
+            for key, limit in _MAX_DETAIL_BYTES.items()
+            if key in body.details
+        }
+        fields = {
+            "node": report.node,
+            "instance": report.ledger_id[:_MAX_ID_CHARS],
+            "attempt": report.attempt,
+            "status": body.status,
+            "reason": cut(body.reason, _MAX_REASON_BYTES),
+            "details": details,
+            "observedAt": cut(body.observed_at, _MAX_ID_CHARS),
+        }
+        return worker_status.without_empty_fields(fields)
 
     def bounded(self, report: WorkerReport, desired: dict[str, Any]) -> dict[str, Any]:
-        """`desired`, without its reason where room is short: no decision depends on the reason.
-
-        Raises: ReportRefused
-        """
+        """`desired`, if need be without the reason, which decides nothing. Raises: ReportRefused"""
         before = self.entries.get(report.worker)
         others = self.sizes.total - (item_bytes(report.worker, before) if before else 0)
         lean = {key: value for key, value in desired.items() if key != "reason"}
@@ -132,26 +144,6 @@ class ReplicaFold(worker_status.WorkerFold):
             if others + item_bytes(report.worker, entry) <= MAX_WORKERS_BYTES:
                 return entry
         raise ReportRefused(f"status.workers is full: its entries have {MAX_WORKERS_BYTES} bytes")
-
-
-def _entry(report: WorkerReport) -> dict[str, Any]:
-    body = report.body
-    # Only what the rules below read, so a node cannot fill the status with other details.
-    details = {
-        key: cut(body.details[key], limit)
-        for key, limit in _MAX_DETAIL_BYTES.items()
-        if key in body.details
-    }
-    entry = {
-        "node": report.node,
-        "instance": report.ledger_id[:_MAX_ID_CHARS],
-        "attempt": report.attempt,
-        "status": body.status,
-        "reason": cut(body.reason, _MAX_REASON_BYTES),
-        "details": details,
-        "observedAt": cut(body.observed_at, _MAX_ID_CHARS),
-    }
-    return worker_status.without_empty_fields(entry)
 
 
 # ---- what a report says of a pod ----------------------------------------------------------------

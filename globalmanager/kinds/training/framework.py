@@ -41,7 +41,6 @@ class Counts(msgspec.Struct, frozen=True):
 
     @property
     def unfinished(self) -> int:
-        """Replicas that have not succeeded yet."""
         return self.desired - self.succeeded
 
 

@@ -81,7 +81,6 @@ def pod_group(gang: Gang, observed: Observed, spec: KubeflowJob) -> Create:
 
 
 def existing_group(gang: Gang, observed: Observed) -> Object | None:
-    """The PodGroup of the job, as the API has it."""
     return observed.children.get(ObjectRef(gang.type, observed.ref.namespace, observed.ref.name))
 
 

@@ -126,9 +126,7 @@ def pods_by_name(observed: Observed) -> dict[str, Object]:
 
 
 def failures(observed: Observed, spec: KubeflowJob, history: History) -> list[Failure]:
-    """The failed pods of the present attempt. The history has the earlier attempts already. A
-    replica of an elastic job that lost its room is no failure.
-    """
+    """The failed pods of the present attempt. The history has the earlier attempts already."""
     pods = pods_by_name(observed)
     return [
         _failure(spec.framework, name, replica, pods[name])

@@ -23,7 +23,8 @@ from globalmanager.kinds.shared.job_conditions import ENDS, Conditions, State
 from globalmanager.kinds.shared.job_faults import stall_suspension
 from globalmanager.kinds.shared.job_plan import written_plan
 from globalmanager.kinds.shared.lifecycle import Timers
-from globalmanager.kinds.training import changes, gangs, snapshot, stalls
+from globalmanager.kinds.shared.queued_pods import forgotten
+from globalmanager.kinds.training import changes, gangs, replicas, snapshot, stalls
 from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training.framework import Counts, KubeflowJob, readable_policy
 from globalmanager.kinds.training.history import Failure
@@ -31,7 +32,6 @@ from globalmanager.kinds.training.snapshot import Snapshot
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The next steps of the job."""
     # As with the training operator, a job with a foreign manager gets no pods and no status.
     if not is_ours(observed):
         return Plan()
@@ -55,7 +55,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if spec is None or error is not None:
         assert error is not None  # a job has either a spec or the reason why it has none
         return _invalid(observed, error, conditions, now)
-    job = Snapshot(observed, spec, now, conditions, histories.history_of(observed, spec))
+    members, pods = list(replicas.names(observed.ref.name, spec)), histories.pods_by_name(observed)
+    history = histories.history_of(observed, spec)
+    job = Snapshot(observed, spec, now, conditions, history, members, pods)
     # As upstream, suspension comes before the limits: a suspended job cannot exceed them.
     return _suspended(job) if spec.policy.suspend else _living(job)
 
@@ -116,7 +118,7 @@ def _living(job: Snapshot) -> Plan:
         fields = {"startTime": start_time, "completionTime": rfc3339(job.now)}
         replica_fields = {
             **snapshot.statuses(job, counts, state),
-            **snapshot.no_longer_elastic(job),
+            **forgotten(job.observed),
         }
         return written_plan(job.observed, job.conditions, fields | replica_fields, job.now)
     # The status counts the restarts. Upstream counts those of present pods, so a pod that is made
@@ -184,8 +186,7 @@ def _ending(
     final = [one for one in failed if not one.is_retryable and one.type not in job.spec.tolerant]
     if final:
         return State.FAILED, _failed_text(job, final, "has failed because")
-    # As in the Kubeflow operator: the failure that reaches the limit ends the job, and a limit of 0
-    # allows no restart.
+    # As in the Kubeflow operator, the failure that reaches the limit ends the job, also of 0.
     limit = policy.backoff_limit
     if limit is not None and snapshot.history_after(job, failed).total >= max(limit, 1):
         reason = "it has reached the specified backoff limit"
@@ -225,7 +226,7 @@ def _suspended(job: Snapshot) -> Plan:
     fields = {
         **job.history.fields,
         **snapshot.statuses(job, snapshot.counts(job)),
-        **snapshot.no_longer_elastic(job),
+        **forgotten(job.observed),
     }
     timers = stall_suspension(lifecycle.own_pods(job.observed), job.conditions, job.now)
     stages = (deletions,) if deletions else ()

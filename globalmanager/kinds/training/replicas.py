@@ -43,8 +43,12 @@ def name_of(job: str, type_: str, index: int) -> WorkerName:
     return replica_name(job, type_.lower(), index)
 
 
-def names(job: str, spec: KubeflowJob) -> Iterator[tuple[WorkerName, Replicas, int]]:
-    """(name, replicas of its type, index) of each replica, in the order of types and indices."""
+Member = tuple[WorkerName, Replicas, int]
+"""A replica: its name, the replicas of its type, its index among them."""
+
+
+def names(job: str, spec: KubeflowJob) -> Iterator[Member]:
+    """Each replica, in the order of types and indices."""
     for replica in spec.replicas:
         for index in range(replica.count):
             yield name_of(job, replica.type, index), replica, index

@@ -3,7 +3,7 @@
 Nothing here makes an action.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -14,12 +14,12 @@ from globalmanager.contract import Event, Observed, Severity
 from globalmanager.kinds.shared import status
 from globalmanager.kinds.shared.attempts import attempt_of
 from globalmanager.kinds.shared.job_conditions import Conditions, State
-from globalmanager.kinds.shared.queued_pods import has_room, waiting_reason
+from globalmanager.kinds.shared.queued_pods import forgotten, has_room, waiting_reason
 from globalmanager.kinds.shared.silent_nodes import has_quota
-from globalmanager.kinds.training import history as histories
 from globalmanager.kinds.training import replicas, waiting
 from globalmanager.kinds.training.framework import Counts, KubeflowJob
 from globalmanager.kinds.training.history import Failure, History
+from globalmanager.kinds.training.replicas import Member
 
 NOT_ELASTIC: Final = "NotElastic"
 
@@ -32,6 +32,10 @@ class Snapshot(NamedTuple):
     now: datetime
     conditions: Conditions
     history: History
+    members: Sequence[Member]
+    """The replicas that the spec has."""
+    pods: Mapping[str, Object]
+    """Name of a replica -> its pod."""
 
     @property
     def text(self) -> str:
@@ -44,13 +48,12 @@ class Snapshot(NamedTuple):
 
 def is_restarting(job: Snapshot) -> bool:
     """Whether a failed replica does not run again yet. A tolerant type's failure stays."""
-    pods = histories.pods_by_name(job.observed)
     return job.conditions.is_true(State.RESTARTING) and any(
         # A pod that pends before its first failure is not a restart, however long it pends.
         job.history.attempt(name) > 0
         and name not in job.history.finished
-        and (name not in pods or not _has_come_up(pods[name], job.history.attempt(name)))
-        for name, _, _ in replicas.names(job.observed.ref.name, job.spec)
+        and (name not in job.pods or not _has_come_up(job.pods[name], job.history.attempt(name)))
+        for name, _, _ in job.members
     )
 
 
@@ -72,14 +75,10 @@ def history_after(job: Snapshot, failed: list[Failure]) -> History:
 
 def counts(job: Snapshot) -> dict[str, Counts]:
     """Type -> numbers, of all types that the spec has."""
-    pods = histories.pods_by_name(job.observed)
     type_counts = {}
     for replica in job.spec.replicas:
-        names = [
-            replicas.name_of(job.observed.ref.name, replica.type, index)
-            for index in range(replica.count)
-        ]
-        present = [pods[name] for name in names if name in pods]
+        names = [name for name, member, _ in job.members if member is replica]
+        present = [job.pods[name] for name in names if name in job.pods]
         type_counts[replica.type] = Counts(
             desired=replica.count,
             # The operator counts a running pod that is being deleted as failed, which it is not.
@@ -95,43 +94,35 @@ def counts(job: Snapshot) -> dict[str, Counts]:
     return type_counts
 
 
-def has_enough(job: Snapshot) -> bool:
-    """Whether enough replicas of an elastic job run, so that others may wait for room."""
-    elastic = job.spec.elastic
-    return elastic is not None and counts(job)[elastic.type].active >= elastic.least
-
-
 def elastic(job: Snapshot) -> dict[str, Any]:
-    """The field elastic of .status."""
     recorded = mapping(status.status_of(job.observed).get("elastic"))
-    pods = histories.pods_by_name(job.observed)
     if job.spec.elastic is None:
         if _has_lost_room(job):
             return {}  # the field tells that these replicas start again
         if job.spec.not_elastic:
             return {"elastic": {"reason": NOT_ELASTIC, "message": job.spec.not_elastic}}
-        return no_longer_elastic(job)
+        return forgotten(job.observed)
     # A replica that is done waits for nothing, and the master is no worker that may wait.
     unfinished = [
         name
-        for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
+        for name, replica, _ in job.members
         if replica.type == job.spec.elastic.type and name not in job.history.finished
     ]
-    waits = [name for name in unfinished if not (name in pods and has_room(pods[name]))]
+    waits = [name for name in unfinished if not (name in job.pods and has_room(job.pods[name]))]
     fields: dict[str, Any] = {
         "ready": counts(job)[job.spec.elastic.type].active,
         "waiting": len(waits),
-        **waiting_reason([pods[name] for name in waits if name in pods], recorded),
+        **waiting_reason([job.pods[name] for name in waits if name in job.pods], recorded),
     }
     return {"elastic": fields}
 
 
 def _has_lost_room(job: Snapshot) -> bool:
     """Whether a replica of an elastic job, or of one that was elastic, is to start again."""
-    pods = histories.pods_by_name(job.observed)
     return any(
-        name in pods and waiting.has_lost_room(job.observed, job.spec, replica.type, pods[name])
-        for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
+        name in job.pods
+        and waiting.has_lost_room(job.observed, job.spec, replica.type, job.pods[name])
+        for name, replica, _ in job.members
     )
 
 
@@ -144,12 +135,6 @@ def not_elastic(job: Snapshot) -> tuple[Event, ...]:
     if not job.spec.not_elastic or is_told:
         return ()
     return (Event(Severity.WARNING, NOT_ELASTIC, job.spec.not_elastic),)
-
-
-def no_longer_elastic(job: Snapshot) -> dict[str, Any]:
-    """The field elastic of .status of a job that has no replicas, or that is not elastic."""
-    # A merge patch keeps a field that it does not name, so the earlier numbers would stay.
-    return {"elastic": None} if "elastic" in status.status_of(job.observed) else {}
 
 
 def statuses(

@@ -25,7 +25,7 @@ from globalmanager.kinds.shared.lifecycle import Timers
 from globalmanager.kinds.shared.queued_pods import is_queued
 from globalmanager.kinds.training import gangs, replicas, waiting
 from globalmanager.kinds.training import history as histories
-from globalmanager.kinds.training.snapshot import Snapshot, has_enough
+from globalmanager.kinds.training.snapshot import Snapshot, counts
 
 _MASTER: Final = "Master"
 
@@ -51,23 +51,24 @@ def find(job: Snapshot) -> tuple[tuple[Fault, ...], Timers]:
 
 def _pods_without_excuse(job: Snapshot) -> list[Object]:
     """The pods whose faults count. An elastic job with enough replicas may wait for room."""
-    pods = histories.pods_by_name(job.observed)
     failures = histories.failures(job.observed, job.spec, job.history)
     final = {failure.name for failure in failures if not failure.is_retryable}
-    may_wait = has_enough(job)
+    elastic = job.spec.elastic
+    may_wait = elastic is not None and counts(job)[elastic.type].active >= elastic.least
 
     def is_excused(name: str, type_: str) -> bool:
-        pod = pods[name]
+        pod = job.pods[name]
         # The scheduler starts such a pod when there is room, which may take days and is no fault.
         waits = is_queued(pod) or waiting.has_lost_room(job.observed, job.spec, type_, pod)
         # A first failure that is retried shows in Restarting, and one that is final ends the job.
         return (may_wait and waits) or (is_first_failure(pod) and name not in final)
 
-    return [
-        pods[name]
-        for name, replica, _ in replicas.names(job.observed.ref.name, job.spec)
-        if name in pods and name not in job.history.finished and not is_excused(name, replica.type)
-    ]
+    unfinished = (
+        (name, replica.type)
+        for name, replica, _ in job.members
+        if name in job.pods and name not in job.history.finished
+    )
+    return [job.pods[name] for name, type_ in unfinished if not is_excused(name, type_)]
 
 
 def _with_unreachable_masters(
@@ -76,7 +77,7 @@ def _with_unreachable_masters(
     """The faults, with MasterUnreachable in place of AwaitingMaster for each worker on an edge node
     that has waited for PENDING_S for a master that runs; and the seconds until the next one.
     """
-    pods = histories.pods_by_name(job.observed)
+    pods = job.pods
     master = replicas.name_of(job.observed.ref.name, _MASTER, 0)
     # A master with a fault does not listen, so the network of the workers is not to blame.
     if master not in pods or any(fault.worker == master for fault in pod_faults):
@@ -104,7 +105,7 @@ def _restart_faults(job: Snapshot, faulty: Collection[str]) -> tuple[list[Fault]
 
     Args: faulty: replicas whose present pods have faults
     """
-    pods = histories.pods_by_name(job.observed)
+    pods = job.pods
     crashes, waits_s = [], [math.inf]
     for fault in faults.faults_in(job.conditions.last_stall):
         name = fault.worker
@@ -141,12 +142,9 @@ def _limits_fault(job: Snapshot) -> Fault | None:
 
 
 def _size_fault(job: Snapshot) -> Fault | None:
-    spec, pods = job.spec, histories.pods_by_name(job.observed)
+    spec = job.spec
     # Pods that exist go on, so the size matters only to a job that lacks pods.
-    is_complete = all(
-        name in pods or name in job.history.finished
-        for name, _, _ in replicas.names(job.observed.ref.name, spec)
-    )
+    is_complete = all(name in job.pods or name in job.history.finished for name, *_ in job.members)
     if is_complete or not replicas.is_too_large(job.observed, spec):
         return None
     # A smaller template helps most in the type that takes most.

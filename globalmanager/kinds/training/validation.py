@@ -32,13 +32,7 @@ class _Trainer(msgspec.Struct):
 
 
 def replica_constraints(path: str, types: Sequence[str], container: str) -> tuple[Constraint, ...]:
-    """The rows about names, replica types and templates.
-
-    Args:
-        path: of the map of replicas: "spec.tfReplicaSpecs"
-        types: the replica types that the kind knows
-        container: name of the container that trains
-    """
+    """Rows about names, types, templates. Args: path: as spec.tfReplicaSpecs; container: trains"""
     return (
         Constraint(
             field="metadata.name",

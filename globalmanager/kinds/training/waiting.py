@@ -15,12 +15,8 @@ def has_lost_room(observed: Observed, spec: KubeflowJob, type_: str, pod: Object
     if spec.elastic is not None:
         is_elastic = spec.elastic.type == type_
     else:
-        # Else an edit that takes the annotation away would turn an eviction into a failure.
-        is_elastic = was_elastic(observed) and type_ not in spec.framework.leaders
+        # Else an edit that takes the annotation away would turn an eviction into a failure. A job
+        # that never was elastic has only the reason NotElastic in this field.
+        was_elastic = "ready" in mapping(status.status_of(observed).get("elastic"))
+        is_elastic = was_elastic and type_ not in spec.framework.leaders
     return is_elastic and pod_state.is_disrupted(pod)
-
-
-def was_elastic(observed: Observed) -> bool:
-    """Whether the job was elastic when its status was last written."""
-    # A job that never was elastic has only the reason NotElastic in this field.
-    return "ready" in mapping(status.status_of(observed).get("elastic"))

@@ -17,9 +17,7 @@ from globalmanager.kinds.shared import storage
 
 
 def assignments(observed: Observed) -> Mapping[NodeName, Assignment]:
-    """Node -> url, format and credentialName. The result is empty while the spec is not
-    accepted.
-    """
+    """Node -> url, format and credentialName. Empty while the spec is not accepted."""
     spec: DatasetSpec | None = observed.spec
     if spec is None or is_being_deleted(observed.object):
         return {}

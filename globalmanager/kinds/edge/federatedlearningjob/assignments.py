@@ -1,7 +1,6 @@
 """Computes the assignments: what each edge node must hold of a FederatedLearningJob.
 
-A node holds the job as long as a trainer belongs to the node or still runs
-there.
+A node holds the job as long as a trainer belongs to the node or still runs there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,26 +62,28 @@ def _assignment(observed: Observed, node: NodeName, reporting: frozenset[WorkerN
     spec: FederatedLearningJobSpec | None = observed.spec
     # While the spec is wrong, the trainers that run go on, and their reports count.
     trainers = _spec_trainers(spec, node) if spec else _pod_trainers(observed, node)
+    job = observed.ref.name
     return Assignment.of(
         observed,
         spec={"trainingWorkers": [{"dataset": dataset} for dataset in trainers.values()]},
-        workers={_worker(observed, index): _grant(observed, index) for index in trainers},
+        workers={
+            # The node gets the hash, so its ledger holds no secret that another process could use.
+            worker_name(job, index): WorkerGrant(secret_hash(trainer_secret(observed, index)))
+            for index in trainers
+        },
         reporting=reporting,
         # The relay lets a trainer reach its aggregator and no other Service of the cluster.
-        targets=(ServicePort(worker_name(observed.ref.name, None), PORT),),
+        targets=(ServicePort(worker_name(job, None), PORT),),
     )
 
 
 def _reporting(observed: Observed) -> dict[str, frozenset[WorkerName]]:
-    """Node -> the trainers that may report from the node now: the node of the trainer's pod, or
-    else the node where the spec or the Dataset puts the trainer.
-    """
+    """Node -> trainers that may report from it: by the pod, or else by the spec or the Dataset."""
     spec: FederatedLearningJobSpec | None = observed.spec
-    # The node of the pod wins: after an edit of nodeName, the trainer reports from its former node
-    # while its pod is there.
+    # The node of the pod wins: after an edit, a trainer reports from there while its pod is there.
     places: dict[WorkerName, str] = {}
     for index, worker in enumerate(spec.training_workers if spec else ()):
-        places[_worker(observed, index)] = types.node_of(observed, worker)
+        places[worker_name(observed.ref.name, index)] = types.node_of(observed, worker)
     for pod in observed.pods:
         # A pod without a node cannot report yet, so the spec or the Dataset still says where.
         if has_role(pod, TRAIN) and node_of(pod):
@@ -103,20 +104,8 @@ def _spec_trainers(spec: FederatedLearningJobSpec, node: str) -> dict[int, str]:
 
 
 def _pod_trainers(observed: Observed, node: str) -> dict[int, str]:
-    """Index -> "" of each trainer whose pod is on the node, for a job whose spec is not
-    accepted.
-    """
+    """Index -> "" of each trainer with a pod on the node, for a job whose spec is not accepted."""
     names = (pod["metadata"]["name"] for pod in observed.pods if node_of(pod) == node)
     indices = (index_of(observed.ref.name, TRAIN, name) for name in names)
-    # The names of Datasets are in the spec, which cannot be read. No hook of the LocalController
-    # reads them.
+    # The names of Datasets are in the spec, which cannot be read. No hook of a node reads them.
     return dict.fromkeys(sorted(index for index in indices if index is not None), "")
-
-
-def _worker(observed: Observed, index: int) -> WorkerName:
-    return worker_name(observed.ref.name, index)
-
-
-def _grant(observed: Observed, index: int) -> WorkerGrant:
-    # The node gets the hash, so its ledger holds no secret that another process could use.
-    return WorkerGrant(secret_hash=secret_hash(trainer_secret(observed, index)))

@@ -60,13 +60,11 @@ class Outcome(NamedTuple):
 def plan(observed: Observed, now: datetime) -> Plan:
     if is_being_deleted(observed.object):
         return Plan()  # the garbage collector deletes the children by their owner references
-    # The end is final: a later edit of the spec, or a Model that is deleted afterwards, starts
-    # no worker again.
+    # The end is final: a later edit, or the deletion of a Model, starts no worker again.
     if ended(observed):
         return _cleared(observed, now)
     spec: FederatedLearningJobSpec | None = observed.spec
-    # Missing objects matter for a job that runs, too: a lost pod cannot be made again without its
-    # inputs.
+    # They matter for a job that runs, too: a lost pod cannot be made again without its inputs.
     obstacles = types.obstacles(observed, spec) if spec else ()
     if observed.invalid is not None:
         findings = (status.rejected(observed.invalid), references.UNRESOLVED)
@@ -78,13 +76,16 @@ def plan(observed: Observed, now: datetime) -> Plan:
     # At the end, and when the trainers have had their time, the pods that still run go. A trainer
     # that has missed the result would hold its node's resources for ever.
     stages: Stages = ()
-    if outcome.end is not None or _has_waited(observed, now):
+    has_waited = _has_result(observed) and _wait_for_trainers_s(observed, now) <= 0
+    if outcome.end is not None or has_waited:
         stages = (lifecycle.clean_up(own_pods(observed)),)
     # With a wrong spec or a missing reference, the workers that run stay as they are. After the
     # result, a new trainer would have no aggregator to join.
     elif spec is not None and not obstacles and not _has_result(observed):
         stages = _reconcile(observed, spec, now)
     model_status = _model_status(observed, spec, now)
+    is_resuming = status.condition(observed, SUSPENDED).get("status") == Truth.TRUE
+    start = rfc3339(now) if is_resuming else ""
     return lifecycle.conclude(
         observed,
         now,
@@ -92,7 +93,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         end=outcome.end,
         phase=sedna.phase(observed, outcome.phase if spec or outcome.end else Phase.INVALID),
         nodes=nodes(observed),
-        fields={**_fields(observed, spec, outcome, now), **_new_start(observed, now)},
+        fields=_fields(observed, spec, outcome, now) | ({"startTime": start} if start else {}),
         examination=_examine(observed, now),
         stages=tuple(stage for stage in (*stages, model_status) if stage),
         timers=_timers(observed, now),
@@ -106,8 +107,7 @@ def ended(observed: Observed) -> bool:
 def _note(observed: Observed, spec: FederatedLearningJobSpec | None) -> str:
     if spec is None:
         return ""
-    # Each hint is about a valid job with a surprising result, so the job runs and Accepted stays
-    # True.
+    # Each is about a valid job with a surprising result, so the job runs and Accepted stays True.
     hints = (
         _overwrites(observed, spec),
         types.shared_dataset(spec),
@@ -164,19 +164,12 @@ def _suspended(observed: Observed, findings: Sequence[Finding], now: datetime) -
     )
 
 
-def _new_start(observed: Observed, now: datetime) -> dict[str, Any]:
-    """The field startTime of a job that is being resumed."""
-    is_resuming = status.condition(observed, SUSPENDED).get("status") == Truth.TRUE
-    return {"startTime": rfc3339(now)} if is_resuming else {}
-
-
 # ---- workers ------------------------------------------------------------------------------------
 
 
 def finished(observed: Observed, spec: FederatedLearningJobSpec | None = None) -> list[str]:
     """Names of the pods of workers that are done. With `spec`, only workers that the spec has."""
-    # A trainer that the spec has lost does not count as done, or its later namesake would never
-    # run.
+    # A trainer that left the spec does not count as done: its later namesake would never run.
     among = None if spec is None else workers.names(spec, observed.ref.name)
     return lifecycle.finished(observed, among=among)
 
@@ -202,14 +195,9 @@ def _has_result(observed: Observed) -> bool:
     return types.worker_name(observed.ref.name, None) in finished(observed)
 
 
-def _has_waited(observed: Observed, now: datetime) -> bool:
-    return _has_result(observed) and _wait_for_trainers_s(observed, now) <= 0
-
-
 def _wait_for_trainers_s(observed: Observed, now: datetime) -> float:
-    """Seconds that the trainers still have. The time begins when the GlobalManager saw the result,
-    because the clocks of the nodes may be wrong.
-    """
+    """Seconds that the trainers still have since the GlobalManager saw the result."""
+    # Not since the time that a node tells: its clock may be wrong.
     result_time = status.status_of(observed).get("resultTime")
     return left_s(result_time, LEFT_WAITING_S, now, unknown=LEFT_WAITING_S)
 
@@ -237,12 +225,10 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
         return _end(FAILED, Phase.FAILED, _DEADLINE, text)
     finished_names = finished(observed, spec)
     expected = {*workers.names(spec, observed.ref.name)} if spec is not None else set()
-    # Every worker has succeeded. The names in the status count too, because Kubernetes may have
-    # removed the pods.
+    # The names in the status count too, because Kubernetes may have removed the pods.
     if expected and expected <= {*finished_names}:
         return _end(COMPLETE, Phase.SUCCEEDED, "Complete", "every worker has succeeded")
-    # The aggregator has the model, which is what the job is for. A trainer that ended without the
-    # result does not make the job fail.
+    # The aggregator has the model: a trainer that ended without it does not make the job fail.
     if _has_result(observed) and not any(map(pod_state.is_active, pods)):
         unfinished = ", ".join(sorted(expected - {*finished_names}))
         message = "the aggregator has succeeded"
@@ -256,17 +242,13 @@ def _outcome(observed: Observed, spec: FederatedLearningJobSpec | None, now: dat
 
 
 def _examine(observed: Observed, now: datetime) -> pod_faults.Examination:
-    """The faults of the workers. A node that is silent for Kubernetes has not said what its pods do
-    now.
-    """
+    """The faults of the workers, without those on silent nodes: nobody knows what they do now."""
     pods = (pod for pod in own_pods(observed) if silent_since(pod) is None)
     return pod_faults.examine(pods, now)
 
 
 def _trainers(observed: Observed, spec: FederatedLearningJobSpec | None) -> progress.Entries:
-    """The status entries of the trainers that the spec has. An edit of the spec leaves entries of
-    removed trainers behind. These entries no longer count.
-    """
+    """The status entries of the trainers that the spec has: those of removed ones do not count."""
     entries = worker_entries(status.status_of(observed))
     if spec is None or ended(observed):
         return entries
@@ -318,15 +300,16 @@ def _fields(
     """The fields of .status beside conditions and phase."""
     is_over = outcome.end is not None
     counts = progress.sample_counts(observed, is_over=False)
+    samples = mapping(status.status_of(observed).get("samples"))
     return {
         "resultTime": lifecycle.first_time(
             observed, "resultTime", now, is_due=_has_result(observed)
         ),
         "completionTime": lifecycle.first_time(observed, "completionTime", now, is_due=is_over),
         **_numbers(observed, spec),
-        "samples": _samples(observed, counts),
+        "samples": status.replacement_patch(samples, counts) or None,
         **_progress(observed, spec, counts),
-        **_left_out(observed, spec),
+        **status.workers_left_out(observed, _trainers(observed, spec)),
     }
 
 
@@ -341,25 +324,9 @@ def _progress(
     }
 
 
-def _samples(observed: Observed, counts: Mapping[str, int]) -> dict[str, Any] | None:
-    """The patch of .status.samples; None when there are no samples."""
-    current = mapping(status.status_of(observed).get("samples"))
-    return status.replacement_patch(current, counts) or None
-
-
-def _left_out(observed: Observed, spec: FederatedLearningJobSpec | None) -> dict[str, Any]:
-    """A patch that removes the status entries of trainers that the spec no longer has."""
-    trainers = _trainers(observed, spec)
-    former = [name for name in worker_entries(status.status_of(observed)) if name not in trainers]
-    return {"workers": dict.fromkeys(former)} if former else {}
-
-
 def _cleared(observed: Observed, now: datetime) -> Plan:
-    """The plan of a job that has ended. It deletes pods that still run and creates nothing.
-
-    The plan still updates the numbers, because an edge that was out of contact may report after the
-    end of the job.
-    """
+    """The plan of a job that has ended. It deletes pods that still run and creates nothing."""
+    # An edge that was out of contact may report after the end, so the numbers still change.
     counts = progress.sample_counts(observed, is_over=True)
     fields = {
         "observedGeneration": observed.generation,

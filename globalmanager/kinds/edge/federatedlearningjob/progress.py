@@ -14,6 +14,7 @@ from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import mapping, mappings
 from edgeai.faults.summary import CURVES
 from edgeai.ids import Uid
+from edgeai.text import listing
 from edgeai.times import rfc3339
 from globalmanager.contract import Observed, PatchStatus
 from globalmanager.kinds.edge import references as refs
@@ -102,8 +103,7 @@ def sample_counts(observed: Observed, *, is_over: bool) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, dataset in _datasets(observed, spec).items():
         number = refs.dataset_samples(observed, dataset)
-        # The count stays when the Dataset is deleted, so the weight of the trainer's updates does
-        # not change while the job runs.
+        # It stays when the Dataset is deleted, so no weight changes while the job runs.
         if (number := last.get(name) if number is None else number) is not None:
             counts[name] = number
     return counts
@@ -118,21 +118,18 @@ def _datasets(observed: Observed, spec: FederatedLearningJobSpec) -> dict[str, s
 
 
 def count_hint(observed: Observed, spec: FederatedLearningJobSpec) -> str:
-    """A hint that names the trainers whose Dataset has no count, and the bound of their weight. ""
-    without such trainers.
-    """
+    """A hint about trainers whose Dataset has no count, with the bound of their weight; or ""."""
     counts = sample_counts(observed, is_over=False)
     datasets = _datasets(observed, spec).items()
     uncounted = [f"{name} (Dataset {dataset})" for name, dataset in datasets if name not in counts]
     if not uncounted:
         return ""
-    more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
     if any(counts.values()):
         limit = f"{max(counts.values())}, the largest count among the trainers' Datasets"
     else:
         limit = "the median of the numbers that the trainers tell"
     return (
-        f"the samples of {', '.join(uncounted[:MAX_NAMED])}{more} are not counted, so an update of "
+        f"the samples of {listing(uncounted, MAX_NAMED)} are not counted, so an update of "
         f"such a trainer weighs at most {limit}: condition Counted of the Dataset says why"
     )
 
@@ -160,8 +157,7 @@ def model_status(
         "trainedBy": _job(observed),
     }
     current = mapping(object_.get("status"))
-    # updateTime is not compared. Otherwise each plan would write the Model, and each write would
-    # cause a plan.
+    # updateTime is not compared: each plan would write the Model, and each write cause a plan.
     if all(current.get(key) == value for key, value in fields.items()):
         return ()
     patch = {**fields, "updateTime": rfc3339(now)}
@@ -169,9 +165,7 @@ def model_status(
 
 
 def newer_job(observed: Observed, model: ObjectRef) -> str:
-    """Name of the job that wrote its rounds to the Model, if that job is newer than this job; else
-    "".
-    """
+    """Name of the job that wrote its rounds to the Model, if it is newer than this job; else ""."""
     object_ = observed.references.get(model, {})
     other = mapping(mapping(object_.get("status")).get("trainedBy"))
     return str(other.get("name", "")) if _creation(other) > _creation(_job(observed)) else ""
@@ -188,9 +182,7 @@ def _creation(job: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def metrics(trainers: Entries, counts: Mapping[str, int]) -> Iterator[dict[str, str]]:
-    """The mean of each metric over the trainers that reported the metric. The numbers of samples
-    are the weights. The values are text.
-    """
+    """The mean of each metric over the trainers that tell it, weighted by samples; as text."""
     # A trainer with Sedna's library reports the samples of all trainers, which are never fewer than
     # those of its own Dataset. So its weight is the count of its Dataset, where there is one.
     claims = {name: _whole(entry, "sampleCount") or 0 for name, entry in trainers.items()}

@@ -33,8 +33,7 @@ def read(object_: Object) -> FederatedLearningJobSpec:
         check_object_name(spec.pretrained_model.name, f"{PRETRAINED_PATH}.name", "Model")
     for index, worker in enumerate(spec.training_workers):
         check(worker, training_path(index))
-        # A name that no object can have is a mistake. A name that no object has yet is a job that
-        # waits.
+        # A name that no object can have is a mistake; with one that none has yet, the job waits.
         check_object_name(worker.dataset.name, dataset_path(index), "Dataset")
     _check_transmitter(spec.transmitter)
     return spec
@@ -63,34 +62,27 @@ def dataset_path(index: int) -> str:
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """The Models, Datasets, Nodes and the Secret that the spec names, and the Workload. Only the
-    Workload while the spec is not accepted.
-    """
+    """What the spec names, and the Workload, which stands alone while the spec is not accepted."""
     spec: FederatedLearningJobSpec | None = job.spec
     workload = workloads.references(job)
     # A wrong spec names nothing for sure. Its workers run on with what they have.
     if spec is None:
         return workload
     pretrained = [spec.pretrained_model] if spec.pretrained_model else []
+    keys = _transmitter_secret(spec)
+    objects = refs.named(
+        job,
+        models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
+        datasets=[worker.dataset.name for worker in spec.training_workers],
+        forms=[spec.aggregation_worker, *spec.training_workers],
+    )
     return (
-        workload
-        | refs.named(
-            job,
-            models=[model.name for model in (spec.aggregation_worker.model, *pretrained)],
-            datasets=[worker.dataset.name for worker in spec.training_workers],
-            forms=[spec.aggregation_worker, *spec.training_workers],
-        )
-        | {
-            refs.secret_ref(job.ref.namespace, name)
-            for name in filter(None, [_transmitter_secret(spec)])
-        }
+        workload | objects | ({refs.secret_ref(job.ref.namespace, keys)} if keys else frozenset())
     )
 
 
 def obstacles(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[refs.Obstacle, ...]:
-    """What the job waits for: missing objects and images. When none is missing: Secrets that
-    clash.
-    """
+    """What the job waits for: missing objects and images; if none is, Secrets that clash."""
     missing = tuple(entry for entry in _missing_objects(observed, spec) if entry is not None)
     # The keys of a Model that is missing are not known, so clashes come second.
     return missing or tuple(_clashing_keys(observed, spec))
@@ -137,10 +129,7 @@ def _clashing_keys(observed: Observed, spec: FederatedLearningJobSpec) -> Iterat
 
 
 def shared_dataset(spec: FederatedLearningJobSpec) -> str:
-    """A hint that names two trainers with the same Dataset. "" when each has a Dataset of its own.
-
-    Two trainers with different Datasets may share a node.
-    """
+    """A hint that names two trainers with the same Dataset; "" when each has its own."""
     # This is a hint and no error: such a job trains, but these samples weigh twice in the model.
     first: dict[str, int] = {}
     for index, worker in enumerate(spec.training_workers):
@@ -167,8 +156,6 @@ def result(observed: Observed, spec: FederatedLearningJobSpec) -> ObjectRef:
 
 
 def node_of(observed: Observed, worker: TrainingWorker) -> str:
-    """The node that the worker names, or else the node of the worker's Dataset. "" while the
-    Dataset does not exist.
-    """
+    """The node that the worker names, or else that of its Dataset; "" without the Dataset."""
     # The data does not travel: a trainer runs where its Dataset is.
     return fixed_node(worker) or refs.dataset_node(observed, worker.dataset.name)

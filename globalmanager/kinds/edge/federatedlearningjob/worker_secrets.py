@@ -85,8 +85,7 @@ def desired(
     job = observed.ref.name
     texts: dict[str, dict[str, str]] = {}
     for index, name, text in _values(observed, spec):
-        # The keys of a worker that is made again leave the joint Secret, which the node of every
-        # old pod can read.
+        # The keys of a worker that is made again leave the one that nodes of all old pods can read.
         for layout in Layout if worker_name(job, index) in joint else (Layout.SEPARATE,):
             secret, key = place(observed, name, index, layout)
             texts.setdefault(secret, {})[key] = text
@@ -103,8 +102,7 @@ def joint_users(observed: Observed, separate: Iterable[Create] = ()) -> frozense
     """Names of the pods that may refer to the Secret of earlier releases: pods that have not ended,
     but not those that are as in `separate`.
     """
-    # A pod that has ended reads no Secret any more. A pod that is being deleted still counts: its
-    # kubelet may start a container again.
+    # Not those that have ended, but one that is being deleted: a container may start again.
     pods = {
         pod["metadata"]["name"]
         for pod in own_pods(observed)

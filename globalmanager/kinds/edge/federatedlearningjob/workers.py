@@ -52,9 +52,7 @@ _STATE_DIRECTORY: Final = "/var/lib/edgeai-federation"
 
 
 def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create, ...]:
-    """The children in the order of creation: the Secrets, the Service and the aggregator before the
-    trainers.
-    """
+    """The children in the order of creation: the trainers come last, after what they need."""
     service = children.service(
         observed, name=worker_name(observed.ref.name, None), role=AGGREGATION, ports={"tcp": PORT}
     )
@@ -64,8 +62,7 @@ def desired(observed: Observed, spec: FederatedLearningJobSpec) -> tuple[Create,
         return (*worker_secrets.desired(observed, spec), service, *separate)
     joint = pods(observed, spec, Layout.JOINT)
     users = worker_secrets.joint_users(observed, separate)
-    # A pod of an earlier release refers to the joint Secret and stays as it is: an upgrade of the
-    # GlobalManager restarts no worker.
+    # A pod of an earlier release stays with the joint Secret: an upgrade restarts no worker.
     mixed = [
         old if children.is_current(observed, old) else new
         for old, new in zip(joint, separate, strict=True)
@@ -86,8 +83,7 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layo
     state = _state(observed, result.url)
     file = _participants(place(observed, PARTICIPANTS, None, layout))
     data = storage.place(
-        # The aggregator writes the result, so its directory is writable and is made if it is
-        # missing.
+        # The aggregator writes the result, so its directory is writable, and made if missing.
         [msgspec.structs.replace(result, is_output=True), *_pretrained(observed, spec)],
         observed.settings,
     )
@@ -104,17 +100,14 @@ def _aggregator(observed: Observed, spec: FederatedLearningJobSpec, layout: Layo
         ],
         data=storage.joined(data, state, file),
         name=name,
-        # A worker that succeeds is done. A crash of its program is repaired on its node, without a
-        # new pod.
+        # A worker that succeeds is done. After a crash its node starts it again in the same pod.
         restart_policy="OnFailure",
     )
     return children.pod(observed, name=name, role=AGGREGATION, template=template)
 
 
 def _participants(file: Place) -> storage.Placement:
-    """The file that says who may take part. Kubernetes updates the file while the aggregator
-    runs.
-    """
+    """The file of who may take part. Kubernetes updates it while the aggregator runs."""
     items = [{"key": file.key, "path": file.key}]
     source = {"secretName": file.secret, "items": items}
     mount = {"name": _PARTICIPANTS_VOLUME, "mountPath": _PARTICIPANTS_DIRECTORY, "readOnly": True}
@@ -218,5 +211,4 @@ def _bucket_urls(observed: Observed, spec: FederatedLearningJobSpec) -> list[str
 
 
 def names(spec: FederatedLearningJobSpec, job: str) -> list[WorkerName]:
-    """The names of the pods of all workers."""
     return [worker_name(job, None), *replica_names(job, TRAIN, len(spec.training_workers))]

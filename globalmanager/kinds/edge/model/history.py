@@ -32,8 +32,7 @@ def history(observed: Observed, now: datetime) -> dict[str, Any]:
         }
         versions = [*versions, present][-MAX_VERSIONS:]
     fields: dict[str, Any] = {"versions": _judged(observed, versions)}
-    # Assignments with what the spec names follow those with which rollouts have returned to former
-    # content.
+    # What the spec names now follows all content to which rollouts have returned.
     pinned = max((one.number for one in observed.readers.values() if one), default=0)
     if pinned > newest_number(observed.object):
         fields["returns"] = pinned + 1 - observed.generation

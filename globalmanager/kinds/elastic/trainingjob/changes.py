@@ -47,7 +47,10 @@ def living_job_changes(
     observed, table = job.observed, scaled.table
     pod = snapshot.launcher_pod(observed)
     nudge = {hosts.NUDGE: hosts.hash_of(host_list.hosts, job.spec.slots)}
-    new = _new_workers(job, table)
+    new = [worker for worker in table.workers.values() if worker.needs_pod]
+    # A job larger than the engine may hold gets no further pods; the condition Stalled says so.
+    if workers.are_too_large(observed, job.spec, len(table.workers)):
+        new = []
     # The pods come in portions: all pods of a large job at once would hold up other jobs.
     budget = new_pods([job.spec.worker_bytes], job.pods.values(), job.now)
     timers = Timers().add(budget.wait_s if new else None)
@@ -96,19 +99,10 @@ def _kept_children(job: ElasticSnapshot, table: Table) -> set[ObjectRef]:
 
 
 def _services(job: ElasticSnapshot, table: Table) -> Iterator[Create]:
-    """The key, and the Services of all workers."""
     observed = job.observed
     if workers.has_own_secret(job.spec) and _secret_ref(observed) not in observed.children:
         yield workers.ssh_secret(observed)
     yield from workers.services(observed, table.target)
-
-
-def _new_workers(job: ElasticSnapshot, table: Table) -> list[Worker]:
-    """The workers that need a pod."""
-    # A job larger than the engine may hold gets no further pods; the condition Stalled says so.
-    if workers.are_too_large(job.observed, job.spec, len(table.workers)):
-        return []
-    return [worker for worker in table.workers.values() if worker.needs_pod]
 
 
 def _pod(job: ElasticSnapshot, worker: Worker, scale_out: str) -> Create:

@@ -48,12 +48,7 @@ _KUBEXEC_TEXT: Final = (Path(__file__).parent / "assets" / KUBEXEC_PROGRAM).read
 
 
 def file_contents(hosts: Sequence[str], slots: int) -> dict[str, str]:
-    """Key of the ConfigMap -> content.
-
-    Args:
-        hosts: names of the workers that the launcher may use, in the order of their index
-        slots: processes on each worker
-    """
+    """Key of the ConfigMap -> content. Args: hosts: in the order of their index"""
     return {
         HOSTFILE: "".join(f"{host}:{slots}\n" for host in hosts),
         DISCOVER_HOSTS: _DISCOVER_HOSTS,

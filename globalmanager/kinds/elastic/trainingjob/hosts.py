@@ -158,7 +158,6 @@ def _workers(job: str, names: Iterable[Any]) -> tuple[str, ...]:
 
 
 def config(observed: Observed, spec: TrainingJob, hosts: HostList) -> Create:
-    """The ConfigMap with this list."""
     content = {"data": files.file_contents(hosts.hosts, spec.slots)}
     name = config_name(observed.ref.name)
     child = objects.child(observed, CONFIG_MAPS, name=name, role=LAUNCHER, content=content)

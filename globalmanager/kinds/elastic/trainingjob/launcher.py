@@ -13,7 +13,6 @@ from edgeai.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Object,
     ResourceType,
 )
 from edgeai.api.trainingjob import AttachMode
@@ -83,13 +82,8 @@ def account(observed: Observed, spec: TrainingJob, hosts: Collection[str]) -> tu
 
 
 def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str, str]) -> Create:
-    """The launcher's pod.
-
-    Args:
-        attempt: how often the launcher was started before
-        marks: annotations of the pod
-    """
-    job = observed.ref.name
+    """Args: attempt: how often it was started before; marks: annotations of the pod"""
+    job, name = observed.ref.name, launcher_name(observed.ref.name)
     env = (
         # As in the et-operator: OpenMPI and Horovod then start their processes without ssh.
         [pods.literal("OMPI_MCA_plm_rsh_agent", files.KUBEXEC_PATH)]
@@ -99,7 +93,7 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
     template = pods.build(
         observed,
         # As in the et-operator, this replaces an account that the template names.
-        _with_account(spec.launcher, launcher_name(job)),
+        {**spec.launcher, "spec": {**spec.launcher["spec"], "serviceAccountName": name}},
         role=LAUNCHER,
         env=env,
         data=storage.joined(workers.ssh_files(observed, spec), _config_files(job)),
@@ -111,19 +105,11 @@ def pod(observed: Observed, spec: TrainingJob, attempt: int, marks: Mapping[str,
     # A new pod reads the present list, so it begins with the hash of this list and needs no change.
     annotations = {**metadata.get("annotations", {}), **marks, ATTEMPT: str(attempt)}
     numbered = {**template, "metadata": {**metadata, "annotations": annotations}}
-    return children.pod(
-        observed, name=launcher_name(job), role=LAUNCHER, template=numbered, is_kept=True
-    )
-
-
-def _with_account(template: Object, name: str) -> Object:
-    return {**template, "spec": {**template["spec"], "serviceAccountName": name}}
+    return children.pod(observed, name=name, role=LAUNCHER, template=numbered, is_kept=True)
 
 
 def _config_files(job: str) -> Placement:
-    """The mounts of the ConfigMap. A mounted directory follows the changes of the ConfigMap, and
-    the kubelet exchanges all files of a directory at once.
-    """
+    """The mounts of the ConfigMap, whose files the kubelet exchanges all at once."""
     # The et-operator rewrites the host file in place. Horovod may read it in between, and takes the
     # empty file for a removal of all hosts.
     # The et-operator's init container copies to these paths, so images know them. A directory and

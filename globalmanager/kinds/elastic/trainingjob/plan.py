@@ -53,19 +53,12 @@ from globalmanager.kinds.shared.job_faults import stall_suspension
 from globalmanager.kinds.shared.job_plan import written_plan
 from globalmanager.kinds.shared.lifecycle import Timers
 
-_AT_WORK: Final = (
-    JobState.WORKERS_CREATED,
-    JobState.WORKERS_READY,
-    JobState.LAUNCHER_CREATED,
-    JobState.RUNNING,
-    JobState.SCALING,
-    JobState.RESTARTING,
-)
+_IDLE: Final = (JobState.CREATED, JobState.SUSPENDED, *ENDS)
+_AT_WORK: Final = tuple(state for state in STATES if state not in _IDLE)
 """The conditions that a suspension makes False."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The next steps of the job."""
     if is_being_deleted(observed.object):
         return Plan()
     state = snapshot.state_of(observed)
@@ -78,7 +71,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     fault = observed.invalid or (observed.spec.start_fault if is_new else None)
     if fault is not None and is_new:
         return invalid.refused(observed, fault, conditions, now)
-    restarts = snapshot.restarts_of(observed)
+    restarts = snapshot.count_in(observed, "restartCount")
     pods = workers.present(observed)
     spec = observed.spec if fault is None else invalid.readable(observed.object)
     job = ElasticSnapshot(observed, spec, now, state, conditions, restarts, pods)
@@ -121,13 +114,16 @@ class _Decision(NamedTuple):
 def _living(job: ElasticSnapshot) -> Plan:
     decision = _decision(job)
     replacements, scaling, host_list = decision.replacements, decision.scaling, decision.host_list
+    recorded = status.status_of(job.observed)
     # The next plan cleans up, and tells scalers and users that the job is not scaled any more.
     if decision.state in ENDS:
         job.conditions.events.extend((*replacements.events, *_outside_limits(job, scaling.table)))
-        recorded = status.status_of(job.observed).get("observedReplicas")
-        fields = _fields(job, decision, host_list) | {"observedReplicas": recorded}
+        observed_replicas = {"observedReplicas": recorded.get("observedReplicas")}
+        fields = _fields(job, decision, host_list) | observed_replicas
         return written_plan(job.observed, job.conditions, fields, job.now)
-    is_written = _is_written(job, scaling.table, decision.restarts)
+    # Whether the status already has the decisions on which the actions rest.
+    is_written = recorded.get("targetWorkers") == list(scaling.table.target)
+    is_written = is_written and decision.restarts == job.restarts
     stages, timers = children.new_pods_last((), scaling.independent_actions), Timers()
     if is_written:
         host_list = decision.next_hosts
@@ -229,16 +225,8 @@ def _fields(job: ElasticSnapshot, decision: _Decision, host_list: HostList) -> d
     }
 
 
-def _is_written(job: ElasticSnapshot, table: Table, restarts: int) -> bool:
-    """Whether the status already has the decisions on which the actions rest."""
-    recorded = status.status_of(job.observed)
-    return recorded.get("targetWorkers") == list(table.target) and restarts == job.restarts
-
-
 def _outside_limits(job: ElasticSnapshot, table: Table) -> Iterator[Event]:
-    """An event about an edit of the limits that excludes the present number of workers. Such limits
-    hold for scalers, and change no worker by themselves.
-    """
+    """An event about an edit of the limits, which change no worker, to exclude their number."""
     spec, number = job.spec, len(table.workers)
     is_known = status.status_of(job.observed).get("observedGeneration") == job.observed.generation
     if is_known or spec.limits_fault is not None or spec.is_elastic:

@@ -14,6 +14,7 @@ from globalmanager.kinds.elastic.trainingjob.snapshot import ElasticSnapshot, co
 from globalmanager.kinds.elastic.trainingjob.table import Table, Worker, WorkerState
 from globalmanager.kinds.shared import lifecycle
 from globalmanager.kinds.shared.lifecycle import Timers
+from globalmanager.kinds.shared.queued_pods import forgotten
 
 
 class Replacement(NamedTuple):
@@ -40,7 +41,7 @@ def replace(job: ElasticSnapshot, table: Table) -> Replacement:
         size = room.resize(job, rest, len(lost_workers))
     else:
         new = rest.with_new_workers(job, len(lost_workers))
-        size = room.Sizing(new, room.forgotten(job.observed), room.NO_INDEX)
+        size = room.Sizing(new, forgotten(job.observed), room.NO_INDEX)
     # New workers always come behind those that stay.
     successors = size.table.target[len(rest.workers) :]
     # A worker without a free index for a successor is not replaced, but counts for the pauses.

@@ -71,7 +71,8 @@ def resize(job: ElasticSnapshot, table: Table, lost_count: int) -> Sizing:
     # The pods that pend come first: they are nearer to their room than workers without a pod.
     queue = table.bucket(WorkerState.WAITING, WorkerState.RETRYABLE)
     queue.sort(key=lambda worker: worker.pod is None or not is_queued(worker.pod))
-    is_placed = _is_launcher_placed(job)
+    launcher = snapshot.launcher_pod(job.observed)
+    is_placed = launcher is not None and not snapshot.is_worn(job, launcher) and has_room(launcher)
     least = _least(job, len(table.bucket(WorkerState.TERMINAL)), is_placed=is_placed)
     number = max(least, _number(job, len(table.workers), queue, is_placed=is_placed))
     # Wrong limits say nothing about the size: each lost worker gets a successor, and no one else.
@@ -205,11 +206,6 @@ def _why_no_successor(queue_length: int, *, has_no_index: bool, is_placed: bool)
     return "the job has as many workers as its limit allows" if is_placed else _LAUNCHER_FIRST
 
 
-def _is_launcher_placed(job: ElasticSnapshot) -> bool:
-    pod = snapshot.launcher_pod(job.observed)
-    return pod is not None and not snapshot.is_worn(job, pod) and has_room(pod)
-
-
 def _pause_s(job: ElasticSnapshot, table: Table) -> float:
     """Seconds until the job may add a waiting worker."""
     since = _elastic_status(job.observed).get("lastScaleTime")
@@ -242,11 +238,6 @@ def at_rest(observed: Observed, pods: Mapping[str, Object]) -> dict[str, Any]:
     limits = {key: recorded[key] for key in ("limit", "lastScaleTime") if key in recorded}
     ready = len(snapshot.ready_workers(pods))
     return {"elastic": {"ready": ready, "waiting": 0, **limits}} if recorded else {}
-
-
-def forgotten(observed: Observed) -> dict[str, Any]:
-    """The fields of .status of a job that is not elastic, or not any more."""
-    return {"elastic": None} if "elastic" in status.status_of(observed) else {}
 
 
 def limit(observed: Observed, spec: TrainingJob) -> int:

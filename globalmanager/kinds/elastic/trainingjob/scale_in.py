@@ -7,6 +7,7 @@ ScaleIn, script, list of hosts, `targetWorkers`, pods. Nothing is deleted until 
 from typing import Final
 
 from edgeai.api.elastic import ScalerState
+from edgeai.text import listing
 from globalmanager.kinds.elastic.trainingjob import commands
 from globalmanager.kinds.elastic.trainingjob.room import limit
 from globalmanager.kinds.elastic.trainingjob.scaling_step import (
@@ -24,7 +25,6 @@ _MAX_SHOWN: Final = 5
 
 
 def step(inputs: StepInputs, current: ActiveScaler) -> Step:
-    """The next step of the ScaleIn."""
     names = current.names(inputs.job.observed.ref.name)
     # The choice stands in the status of the ScaleIn before anything follows from it.
     if not (current.has_begun and names):
@@ -50,7 +50,7 @@ def _release(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) 
             return _failed(inputs, f"{inputs.job.text} has no other worker that runs")
         return Step(draining, timers=inputs.give_up_timer(current))
     if not current.has_run_script:
-        text = f"the list of hosts has {_shown(names)} no more"
+        text = f"the list of hosts has {listing(names, _MAX_SHOWN)} no more"
         return Step(draining, ScalerState.SCRIPT_EXECUTED, text)
     return _idle(inputs, current, names)
 
@@ -61,21 +61,21 @@ def _failed(inputs: StepInputs, problem: str) -> Step:
 
 
 def _choose(inputs: StepInputs, current: ActiveScaler) -> Step:
-    """The choice of the workers, or the refusal."""
     table, scaler = inputs.table, current.scaler
     if scaler is None:
         return _failed(inputs, UNACCEPTED)
     # The et-operator takes names that match no worker for all workers, and deletes every one.
     unknown = [name for name in scaler.names if name not in table.workers]
     if unknown:
-        problem = f"spec.toDelete.podNames: {_shown(unknown)} is no worker of {inputs.job.text}"
+        strangers = listing(unknown, _MAX_SHOWN)
+        problem = f"spec.toDelete.podNames: {strangers} is no worker of {inputs.job.text}"
     else:
         problem = _beyond_limits(inputs, scaler.count)
     if problem:
         return _failed(inputs, problem)
     # The workers that came last go first, so a job that grows and shrinks keeps its first ones.
     names = scaler.names or table.target[-scaler.count :]
-    text = f"removes {_shown(names)} from {inputs.job.text}"
+    text = f"removes {listing(names, _MAX_SHOWN)} from {inputs.job.text}"
     return Step(table, ScalerState.SCALING, text, {"toDeletePods": list(names)})
 
 
@@ -108,7 +108,7 @@ def _choice_problem(inputs: StepInputs, current: ActiveScaler, names: tuple[str,
 def _run_script(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]) -> Step:
     run = run_script(inputs, current, names)
     if run.is_done:
-        text = f"the script has run for {_shown(names)}"
+        text = f"the script has run for {listing(names, _MAX_SHOWN)}"
         table = inputs.table.changed(names, WorkerState.DRAINING)
         return Step(table, ScalerState.SCRIPT_EXECUTED, text)
     problem = run.problem
@@ -150,8 +150,3 @@ def _await_end(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...]
         return Step(inputs.table, timers=Timers().add(*waits))
     text = f"{inputs.job.text} has {len(inputs.table.workers)} workers"
     return Step(inputs.table, ScalerState.SUCCEEDED, text + current.unended(pods))
-
-
-def _shown(names: tuple[str, ...] | list[str]) -> str:
-    text = ", ".join(names[:_MAX_SHOWN])
-    return text if len(names) <= _MAX_SHOWN else f"{text} and {len(names) - _MAX_SHOWN} more"

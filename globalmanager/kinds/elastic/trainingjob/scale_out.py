@@ -31,7 +31,6 @@ _MADE_AGAIN_AFTER_S: Final = 5.0
 
 
 def step(inputs: StepInputs, current: ActiveScaler) -> Step:
-    """The next step of the ScaleOut."""
     names = current.names(inputs.job.observed.ref.name)
     # The names stand in the status of the ScaleOut before the job wants the workers.
     if not (current.has_begun and names):
@@ -54,7 +53,6 @@ def step(inputs: StepInputs, current: ActiveScaler) -> Step:
 
 
 def _choose(inputs: StepInputs, current: ActiveScaler) -> Step:
-    """The choice of the names, or the refusal."""
     table, scaler = inputs.table, current.scaler
     if scaler is None:
         return Step(table, ScalerState.FAILED, UNACCEPTED)
@@ -131,7 +129,6 @@ def _await_workers(inputs: StepInputs, current: ActiveScaler, names: tuple[str, 
 
 
 def _late_workers(inputs: StepInputs, names: Sequence[str]) -> list[str]:
-    """The new workers that are not ready."""
     return [name for name in names if not inputs.table.workers[name].is_ready]
 
 
@@ -161,9 +158,8 @@ def _withdraw(inputs: StepInputs, current: ActiveScaler, names: tuple[str, ...])
     if smaller != inputs.table or any(wait > 0 for wait in waits):
         return Step(smaller, timers=Timers().add(*waits))
     end = current.unended(undeleted) or "; the new workers were deleted"
-    return Step(
-        inputs.table, ScalerState.FAILED, f"{scaler_status.get('message') or 'gave up'}{end}"
-    )
+    text = f"{scaler_status.get('message') or 'gave up'}{end}"
+    return Step(inputs.table, ScalerState.FAILED, text)
 
 
 def _late(inputs: StepInputs, current: ActiveScaler, names: Sequence[str]) -> str:
@@ -183,8 +179,5 @@ def _obstacle(inputs: StepInputs, names: Sequence[str]) -> str:
         return fault.message
     # Where the API made no pod, only the condition of the job has its words.
     has_no_pod = any(name not in inputs.job.pods for name in names)
-    return (
-        str(status.condition(inputs.job.observed, STALLED).get("message") or "")
-        if has_no_pod
-        else ""
-    )
+    stall = status.condition(inputs.job.observed, STALLED) if has_no_pod else {}
+    return str(stall.get("message") or "")

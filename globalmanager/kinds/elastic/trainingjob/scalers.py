@@ -64,9 +64,8 @@ class Scaling(NamedTuple):
 
 
 def adoptions(observed: Observed) -> tuple[Adopt, ...]:
-    """Adopt the scalers without a controller. A scaler that its own kind has not told anything yet
-    changes soon, so the adoption would meet a conflict.
-    """
+    """Adopt the scalers without a controller."""
+    # One that its own kind has told nothing changes soon, so the adoption would meet a conflict.
     ready = (
         adoption
         for adoption in children.adoptions(observed)
@@ -95,11 +94,7 @@ def _current(unfinished_scalers: Sequence[ActiveScaler]) -> ActiveScaler | None:
 def execute(
     inputs: StepInputs, unfinished_scalers: Sequence[ActiveScaler], *, may_begin: bool
 ) -> Scaling:
-    """The next step of the job's scalers.
-
-    Args:
-        may_begin: whether the job is in a state in which a scaler can begin
-    """
+    """Args: may_begin: whether the job is in a state in which a scaler can begin"""
     # A scaler that has begun goes on in each state of the job, or it would hold up the others.
     current = _current(unfinished_scalers)
     # The oldest first: the et-operator begins with the newest, so an old scaler may never begin.
@@ -121,9 +116,10 @@ def execute(
         step.deletions,
     )
     is_scale_out = current is not None and current.has_begun and current.kind == "ScaleOut"
+    ref = current.ref if current is not None and is_active else None
     return Scaling(
         step.table,
-        current.label if current is not None and is_active else "",
+        f"{ref.type.kind}:{ref.namespace}/{ref.name}" if ref else "",
         tuple(stage for stage in stages if stage),
         (*adoptions(inputs.job.observed), *resize.creates),
         {"observedReplicas": resize.replicas},
@@ -190,7 +186,6 @@ def _message(scaler: Object) -> object:
 def _current_report(
     inputs: StepInputs, current: ActiveScaler | None, step: Step
 ) -> tuple[tuple[PatchStatus, ...], tuple[Event, ...]]:
-    """The status of the current scaler, and the events."""
     if current is None or not (step.state or step.message):
         return (), ()
     if step.state is None:
@@ -324,14 +319,10 @@ def _ended_at(scaler: Object) -> str:
 
 def _expected(inputs: StepInputs, unfinished_scalers: Sequence[ActiveScaler]) -> int:
     """The number of workers after all unfinished scalers."""
-    target = inputs.table.workers.keys()
+    job, target = inputs.job.observed.ref.name, inputs.table.workers.keys()
     number = len(target)
     for scaler in unfinished_scalers:
-        names = (
-            frozenset(scaler.names(inputs.job.observed.ref.name))
-            if scaler.has_begun
-            else frozenset()
-        )
+        names = frozenset(scaler.names(job) if scaler.has_begun else ())
         if scaler.kind == "ScaleIn":
             number -= len(names & target) if names else scaler.scaler.count if scaler.scaler else 0
         # A ScaleOut names its workers one plan before the table has them.
@@ -382,9 +373,8 @@ def _is_ours(job: Observed, existing: Object, desired: Object) -> bool:
 
 
 def _was_refused(job: Observed, ref: ObjectRef) -> bool:
-    """Whether the API has refused a scaler of this name, because a scaler of another job has it. In
-    the plan of the refusal itself the name stays the same.
-    """
+    """Whether the API has refused a scaler of this name, which a scaler of another job has."""
+    # In the plan of the refusal itself the name stays the same.
     stall = status.condition(job, STALLED)
     is_conflict = job.refusal is None and stall.get("reason") == _NAME_CONFLICT
     return is_conflict and str(stall.get("message")).startswith(f"{ref} ")

@@ -103,11 +103,6 @@ class ActiveScaler:
         return self.ref.type.kind
 
     @property
-    def label(self) -> str:
-        """`.status.currentScaler` of the job."""
-        return f"{self.kind}:{self.ref.namespace}/{self.ref.name}"
-
-    @property
     def is_created(self) -> bool:
         """Whether the scaler waits for its turn. Until then its own kind writes its status."""
         # A scaler whose spec became wrong while it waits is refused by its own kind.

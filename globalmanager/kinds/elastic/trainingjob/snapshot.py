@@ -59,17 +59,12 @@ class ElasticSnapshot(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The job in messages."""
         return f"{KIND} {self.observed.ref.name}"
 
 
 def state_of(observed: Observed) -> JobState:
     text = status.status_of(observed).get("phase")
     return JobState(text) if text in STATES else JobState.NEW
-
-
-def restarts_of(observed: Observed) -> int:
-    return count_in(observed, "restartCount")
 
 
 def count_in(observed: Observed, field: str) -> int:

@@ -15,7 +15,6 @@ from edgeai.api.training import MAX_REPLICAS, CleanPods, RestartPolicy
 from edgeai.api.trainingjob import (
     SUSPENDED,
     AttachMode,
-    ElasticForm,
     JobRestartPolicy,
     TrainingJobSpec,
     WorkerForm,
@@ -92,7 +91,8 @@ def read(object_: Object) -> TrainingJob:
         replicas=replicas,
         min_replicas=worker.min_replicas,
         max_replicas=worker.max_replicas,
-        max_queued=_max_queued(spec.elastic),
+        # One pod that waits is enough for the scheduler to see that the job takes more room.
+        max_queued=None if spec.elastic is None else spec.elastic.max_queued or 1,
         # The et-operator's default Never leaves the place of an evicted worker empty.
         worker_policy=worker.restart_policy or RestartPolicy.EXIT_CODE,
         # As in the et-operator, whose images have sshd.
@@ -119,11 +119,6 @@ def is_suspended(object_: Object) -> bool:
 
 def _annotations(object_: Object) -> dict[str, Any]:
     return dict(mapping(object_["metadata"].get("annotations")))
-
-
-def _max_queued(elastic: ElasticForm | None) -> int | None:
-    # One pod that waits is enough for the scheduler to see that the job takes more room.
-    return None if elastic is None else elastic.max_queued or 1
 
 
 def _slots(spec: TrainingJobSpec) -> int:
@@ -175,7 +170,6 @@ def _check_limits(job: JobForm) -> None:
 
 
 def _fault(job: JobForm, *checks: Callable[[JobForm], None]) -> InvalidSpec | None:
-    """The first fault."""
     try:
         for constraint in checks:
             constraint(job)

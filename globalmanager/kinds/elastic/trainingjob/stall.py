@@ -131,7 +131,6 @@ def _last_failure(
 
 
 def _index(job: ElasticSnapshot, fault: Fault) -> int | None:
-    """The index of the worker that has the fault."""
     return index_of(job.observed.ref.name, WORKER, fault.worker)
 
 

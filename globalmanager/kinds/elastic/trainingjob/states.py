@@ -68,16 +68,11 @@ def states_ahead(state: JobState, inputs: MachineInputs) -> Iterator[JobState]:
     The last one is the state in which the job stays until the situation changes. A restart is the
     last of them, because the launcher of the next attempt does not exist yet.
     """
-    while (following := _next(state, inputs)) is not None:
+    while state not in ENDS and (following := _AFTER[state](inputs)) is not None:
         yield following
         if following is JobState.RESTARTING:
             return
         state = following
-
-
-def _next(state: JobState, inputs: MachineInputs) -> JobState | None:
-    """The state after `state`; None while the job stays in `state`."""
-    return None if state in ENDS else _AFTER[state](inputs)
 
 
 def _after_created(inputs: MachineInputs) -> JobState | None:
@@ -126,8 +121,7 @@ def _after_restarting(inputs: MachineInputs) -> JobState | None:
     if inputs.launcher in _HAS_RUN:
         return JobState.RUNNING
     if inputs.launcher is Launcher.ABSENT:
-        # A launcher of this attempt that is gone before it ran is made again, and nobody replaces
-        # workers that have failed for good.
+        # A launcher that is gone before it ran is made again, workers that failed for good are not.
         return JobState.FAILED if inputs.cannot_start else None
     return _after_failure(inputs)
 
@@ -139,6 +133,7 @@ def _after_failure(inputs: MachineInputs) -> JobState | None:
     return JobState.RESTARTING if inputs.may_restart else JobState.FAILED
 
 
+# State -> the one after it, or None while the job stays.
 _AFTER: Final[Mapping[JobState, Callable[[MachineInputs], JobState | None]]] = {
     JobState.NEW: lambda _inputs: JobState.CREATED,
     # A suspended job's children are deleted, so it starts anew. The et-operator has no way back.

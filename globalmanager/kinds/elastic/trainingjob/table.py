@@ -89,7 +89,6 @@ class Worker(NamedTuple):
 
     @property
     def is_new_host(self) -> bool:
-        """Whether the worker may join the list of hosts."""
         return self.is_ready and self.state not in (WorkerState.PAUSED, WorkerState.HIDDEN)
 
     @property
@@ -119,8 +118,8 @@ class Table(NamedTuple):
     def with_new_workers(
         self, job: ElasticSnapshot, number: int, state: WorkerState = WorkerState.WAITING
     ) -> "Table":
-        """With further workers, as far as there are free indices. A worker has a pod already when
-        the status that the plan reads is older than the pods.
+        """With further workers, as far as there are free indices. Where the status is old, a worker
+        may have a pod already.
         """
         # Indices only grow: Horovod never uses a host again on which a process has failed.
         end = min(self.next_index + number, MAX_INDEX + 1)

@@ -97,7 +97,6 @@ def ssh_key_files(root_key: bytes, uid: Uid, comment: str) -> dict[str, str]:
 
 
 def ssh_files(observed: Observed, spec: TrainingJob) -> Placement:
-    """The mount of the SSH key in a pod."""
     if spec.attach_mode is not AttachMode.SSH:
         return Placement()
     secret = {"secretName": spec.ssh_secret or observed.ref.name, "defaultMode": _PRIVATE}
@@ -108,13 +107,11 @@ def ssh_files(observed: Observed, spec: TrainingJob) -> Placement:
 
 
 def services(observed: Observed, names: Iterable[str]) -> Iterator[Create]:
-    """The headless Services of these workers."""
     job = observed.ref.name
     for name in names:
         index = index_of(job, WORKER, name)
         assert index is not None  # the table has only names of workers
-        # The et-operator selects by the same labels, so each of the two can go on with the other's
-        # Services and pods.
+        # As the et-operator, so each of the two can go on with the other's Services and pods.
         selector = {**labels(job, WORKER), LABEL_INDEX: str(index)}
         yield children.service(
             observed,
@@ -155,7 +152,6 @@ def pod(observed: Observed, spec: TrainingJob, name: str, scale_out: str = "") -
 
 
 def _label(name: str) -> str:
-    """The name of an object as the value of a label."""
     # A label's value ends with a letter or a digit.
     return name[:_MAX_LABEL_CHARS].rstrip("-.")
 

@@ -85,7 +85,7 @@ def job_of(row: Row, **status: Any) -> ElasticSnapshot:
     seen = world.observed()
     conditions = Conditions(seen, KIND, NOW, states=STATES)
     state = snapshot.state_of(seen)
-    restarts = snapshot.restarts_of(seen)
+    restarts = snapshot.count_in(seen, "restartCount")
     return ElasticSnapshot(seen, seen.spec, NOW, state, conditions, restarts, workers.present(seen))
 
 
