@@ -10,10 +10,10 @@ from typing import Protocol
 
 from prometheus_client import Counter
 
+from common.clock import loop_time
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBuckets
 from edgeai.connections import Connections, Stage
-from edgeai.errors import Overloaded
 
 
 class Connection(Hashable, Protocol):
@@ -27,8 +27,6 @@ class BoundedConnections:
     """The open connections of one server.
 
     Args:
-        limit: most open connections
-        server: name of the server, for the log
         cuts: counts the connections that ended because there was no room
         arrivals: rate of the connections of one address. A connection beyond it ends at once. None:
             any rate
@@ -54,7 +52,8 @@ class BoundedConnections:
     def add(self, connection: Connection, transport: asyncio.BaseTransport) -> bool:
         """Make room for a new connection. Returns: whether there is room"""
         address = peer_address(transport)
-        if not self._may_arrive(address):
+        now = loop_time()
+        if self._arrivals is not None and not self._arrivals.bucket(address, now).admits(now):
             self._count_cut(address)
             return False
         victim = self._connections.add(connection, address)
@@ -64,16 +63,6 @@ class BoundedConnections:
             return False
         if victim is not None:
             victim.abort()
-        return True
-
-    def _may_arrive(self, address: str) -> bool:
-        if self._arrivals is None:
-            return True
-        now = asyncio.get_running_loop().time()
-        try:
-            self._arrivals.bucket(address, now).reserve(now)
-        except Overloaded:
-            return False
         return True
 
     def _count_cut(self, newcomer: str) -> None:

@@ -46,11 +46,7 @@ def mask_secrets(
 
 
 def configure(component: str, *, level: LogLevel = "info", stream: TextIO = sys.stderr) -> None:
-    """Send the logs of this process, and the warnings and errors of its libraries, to `stream`.
-
-    Args:
-        component: a field of every line, for example "globalmanager"
-    """
+    """Send the logs of this process, and what its libraries warn of. Args: component: its name"""
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import contextlib
 import math
 from collections import OrderedDict
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from prometheus_client import Counter
 
 from common.rate_limited_warning import RateLimitedWarning
+from common.tasks import wait_at_most
 from edgeai.errors import Overloaded
 
 REMEMBERED_BUCKETS: Final = 4096
@@ -55,6 +55,14 @@ class TokenBucket:
             raise Overloaded(self._part, wait_s)
         self._tokens -= tokens
         return wait_s
+
+    def admits(self, now: float) -> bool:
+        """Take a token. Returns: False: the wait would exceed `max_wait_s`, and none is taken"""
+        try:
+            self.reserve(now)
+        except Overloaded:
+            return False
+        return True
 
     def is_full(self, now: float) -> bool:
         """Whether the bucket lets a whole burst pass at `now`, as a new bucket does."""
@@ -157,9 +165,7 @@ class WaitingRoom:
         self._delays.inc()
         self._requests += 1
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._closed.wait()
+            await wait_at_most(wait_s, self._closed)
         finally:
             self._requests -= 1
 

@@ -1,4 +1,4 @@
-"""A TaskGroup that works around a defect of asyncio.TaskGroup in Python before 3.13.
+"""A wait with an end, and a TaskGroup without a defect that Python has before 3.13.
 
 All modules use this class in place of asyncio's. The defect: if a task of a group fails while the
 group waits for its tasks, Python cancels the waiting task and never takes this cancellation back,
@@ -9,11 +9,18 @@ at the same moment is lost.
 """
 
 import asyncio
+import contextlib
 import sys
 from types import TracebackType
 from typing import Final, Self
 
 _TAKES_IT_BACK: Final = sys.version_info >= (3, 13)
+
+
+async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class TaskGroup(asyncio.TaskGroup):  # noqa: TID251

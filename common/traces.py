@@ -16,6 +16,7 @@ import time
 from typing import Any, Final, NamedTuple
 
 from common.settings import check_url
+from common.tasks import wait_at_most
 from edgeai.errors import SettingsError
 from edgeai.ids import TaskKey, Uid
 
@@ -44,13 +45,7 @@ class Version(NamedTuple):
 
 
 class Traces:
-    """Raises: SettingsError when the endpoint is no URL, or the library is not installed
-
-    Args:
-        endpoint: URL of the collector's OTLP receiver: http://collector:4318
-        service: name of this program in traces
-        instance: name of this process in traces
-    """
+    """Raises: SettingsError when the endpoint is no URL, or the library is not installed"""
 
     def __init__(self, endpoint: str, *, service: str, instance: str) -> None:
         check_url(_FLAG, endpoint, like="http://collector:4318")
@@ -94,12 +89,7 @@ class Traces:
         self._ids.root = None
 
     def step(self, name: str, version: Version, *, since: float, **names: str) -> None:
-        """Record one step of the way, which ends now.
-
-        Args:
-            since: when the step began, as of `now`
-            names: of the node and the worker
-        """
+        """Record one step of the way, which ends now. Args: since: its beginning, as of `now`"""
         trace = self._trace
         root = trace.SpanContext(
             version.id(_TRACE_BYTES),
@@ -136,11 +126,7 @@ class Traces:
                 loop.call_soon_threadsafe(end.set)
 
         threading.Thread(target=shut_down, name="end of traces", daemon=True).start()
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await end.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(CLOSE_S, end)
 
 
 class _OnceInAWhile(logging.Filter):

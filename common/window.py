@@ -89,8 +89,7 @@ class SendWindow(Generic[K, V]):
             return []
         # Every acknowledgement leads to a `take`, so the cost must not grow with `waiting`.
         room = self._size - len(self._unacknowledged)
-        # Half of the window is only for first values: keys whose values are never acknowledged
-        # must not keep out the other keys.
+        # Half of it is for first values: keys that are never acknowledged keep out no other key.
         room_for_further = room - len(self._first) - self._size // 2
         first = list(islice(self._first, room))
         further = [key for key in self._open_keys() if self._sent_at[key] + self._gap_s <= now]

@@ -204,10 +204,7 @@ def split(data: bytes, size: int) -> Iterator[Chunk]:
 
 
 def decode(data: bytes) -> AnyFrame:
-    """Decode one message into one frame.
-
-    Raises: ProtocolError, which names the first wrong field
-    """
+    """Decode one message. Raises: ProtocolError, which names the first wrong field"""
     if len(data) > MAX_FRAME_BYTES:
         raise ProtocolError(Close.TOO_BIG, f"frame of {len(data)} bytes, limit {MAX_FRAME_BYTES}")
     return _decode(data)
@@ -228,10 +225,7 @@ class Assembler:
         self._size_bytes = 0
 
     def feed(self, data: bytes) -> AnyFrame | None:
-        """Take one message. Returns: the frame that is now complete; None: Chunks are missing.
-
-        Raises: ProtocolError
-        """
+        """The frame that is now complete; None: Chunks are missing. Raises: ProtocolError"""
         frame = decode(data)
         if not isinstance(frame, Chunk):
             if self._parts:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from common.clock import LoopClock
 from common.logs import get_logger
 from common.settings import split_address
-from common.tasks import TaskGroup
+from common.tasks import TaskGroup, wait_at_most
 from edgeai.backoff import Backoff
 from edgeai.errors import SettingsError
 from edgeai.ids import NodeName
@@ -103,9 +103,7 @@ async def _open_ledger(settings: Settings, stop: asyncio.Event) -> Ledger | None
             log.error(
                 "cannot open the ledger, retrying", reason=str(error), retry_in_s=NO_SPACE_RETRY_S
             )
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(NO_SPACE_RETRY_S):
-                await stop.wait()
+        await wait_at_most(NO_SPACE_RETRY_S, stop)
     return None
 
 

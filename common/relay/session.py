@@ -94,10 +94,7 @@ class _Stream:
 
 
 class RelaySession(Channel):
-    """Args:
-    opens: whether this side opens the streams
-    max_streams: an Open beyond this number is answered with BUSY
-    """
+    """Args: opens: whether this side does; max_streams: an Open beyond it is answered with BUSY"""
 
     def __init__(
         self, *, now: float, timing: Timing, opens: bool, budget: Budget, max_streams: int
@@ -212,42 +209,30 @@ class RelaySession(Channel):
     def _on_stream(self, frame: frames.StreamFrame, state: _Stream) -> list[msgspec.Struct]:
         match frame:
             case frames.Data():
-                return self._on_data(frame, state)
+                if state.peer_ended or not state.is_open or len(frame.data) > state.peer_credit:
+                    raise _broken(frame)
+                state.peer_credit -= len(frame.data)
+                return [StreamData(frame.stream, frame.data)]
             case frames.Credit():
-                return self._on_credit(frame, state)
+                had_credit = state.credit > 0
+                state.credit += frame.size
+                if state.credit > MAX_WINDOW:
+                    raise _broken(frame)
+                return [] if had_credit else [StreamWritable(frame.stream)]
             case frames.Opened():
-                return self._on_opened(frame, state)
+                if not self._opens or state.is_open:
+                    raise _broken(frame)
+                state.is_open = True
+                return [StreamAccepted(frame.stream)]
             case frames.End():
-                return self._on_end(frame, state)
+                if state.peer_ended or not state.is_open:
+                    raise _broken(frame)
+                state.peer_ended = True
+                self._forget_if_over(frame.stream, state)
+                return [StreamEnded(frame.stream)]
             case frames.Reset():
                 self._forget(frame.stream)
                 return [StreamReset(frame.stream, frame.refusal, frame.reason)]
-
-    def _on_data(self, frame: frames.Data, state: _Stream) -> list[msgspec.Struct]:
-        if state.peer_ended or not state.is_open or len(frame.data) > state.peer_credit:
-            raise _broken(frame)
-        state.peer_credit -= len(frame.data)
-        return [StreamData(frame.stream, frame.data)]
-
-    def _on_credit(self, frame: frames.Credit, state: _Stream) -> list[msgspec.Struct]:
-        had_credit = state.credit > 0
-        state.credit += frame.size
-        if state.credit > MAX_WINDOW:
-            raise _broken(frame)
-        return [] if had_credit else [StreamWritable(frame.stream)]
-
-    def _on_opened(self, frame: frames.Opened, state: _Stream) -> list[msgspec.Struct]:
-        if not self._opens or state.is_open:
-            raise _broken(frame)
-        state.is_open = True
-        return [StreamAccepted(frame.stream)]
-
-    def _on_end(self, frame: frames.End, state: _Stream) -> list[msgspec.Struct]:
-        if state.peer_ended or not state.is_open:
-            raise _broken(frame)
-        state.peer_ended = True
-        self._forget_if_over(frame.stream, state)
-        return [StreamEnded(frame.stream)]
 
     # ---- the end of a stream --------------------------------------------------------------------
 

@@ -75,9 +75,7 @@ def day_of(unix_s: float) -> int:
 
 
 def encode(claims: Claims) -> str:
-    """The claims as text for one field of a ConfigMap. The text has a limited length. When the text
-    would be too long, `encode` leaves out the last nodes by name.
-    """
+    """The claims as text for one field of a ConfigMap, without the last nodes if it is too long."""
     ordered = {node: claims[node] for node in sorted(claims)}
     text = _compressed(ordered)
     while len(text) > MAX_ENCODED_BYTES:

@@ -79,17 +79,9 @@ class ContactSubscriber:
 
 
 class Contacts:
-    """The claims of all replicas, and the contact of each node.
+    """The claims of all replicas, and the contact of each node."""
 
-    Args:
-        utcnow: UTC
-        clock: seconds, monotonic
-    """
-
-    def __init__(
-        self,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._own_claims: dict[NodeName, Claim] = {}
         self._own_clashes: dict[NodeName, int] = {}  # also for nodes that have no claim now
@@ -124,21 +116,14 @@ class Contacts:
         return max(others, key=attrgetter("order"), default=None)
 
     def certificate_ends_on(self, node: NodeName) -> date | None:
-        """The day on which the client certificate of the node's session, or its CA, ends. None
-        without a session, and where the session has none.
-        """
+        """The day on which the certificate of the node's session, or its CA, ends."""
         claim = self._own_claims.get(node) or self.elsewhere(node)
         return None if claim is None else claim.certificate_ends_on
 
     # ---- the sessions of this replica ----
 
     def claim(self, node: NodeName, *, ledger: str, certificate_end: int = 0) -> None:
-        """Claim `node`, because a session has opened here. Others then close an older one.
-
-        Args:
-            ledger: `fingerprint` of the node's ledger
-            certificate_end: as in Claim
-        """
+        """Claim `node`, because a session has opened here. Others then close an older one."""
         others = (self.elsewhere(node), self._own_claims.get(node))
         self._own_claims[node] = Claim(
             order=1 + max((claim.order for claim in others if claim), default=0),

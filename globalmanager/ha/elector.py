@@ -20,6 +20,7 @@ import msgspec
 
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
+from common.tasks import wait_at_most
 from edgeai import times
 from edgeai.api.resources import Object, ObjectRef, ResourceType
 from edgeai.errors import EdgeAIError
@@ -281,11 +282,7 @@ class Elector:
         return min(seconds, runs_out_s) if runs_out_s > 0 else seconds
 
     async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(self.pause_s()):
-                await self._look.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(self.pause_s(), self._look)
 
     async def _release(self) -> None:
         """Cancel the writes under way. Then release the Lease, so that another can lead."""

@@ -14,10 +14,7 @@ from edgeai.kube.sender import Shut
 
 
 class Fence:
-    """A fence that implements Guard. A new fence is closed.
-
-    Args: clock: seconds, monotonic
-    """
+    """A Guard, closed when it is new. Args: clock: seconds, monotonic"""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -49,10 +46,7 @@ class Fence:
 
     @asynccontextmanager
     async def passage(self) -> AsyncIterator[None]:
-        """The context of one write. The fence cancels the write when the fence closes.
-
-        Raises: Shut
-        """
+        """The context of one write, which ends when the fence closes. Raises: Shut"""
         if not self.is_open:
             raise Shut
         deadline = asyncio.timeout_at(self._loop_time())

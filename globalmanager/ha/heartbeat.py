@@ -33,9 +33,7 @@ class Client(Protocol):
 class Heartbeat:
     """Watches the changes of the replicas' Leases.
 
-    Args:
-        client: opens new connections to the API server
-        silence_s: longer than any pause between two changes of Leases on a healthy connection
+    Args: silence_s: longer than any pause between two changes of Leases on a healthy connection
     """
 
     def __init__(self, client: Client, *, silence_s: float) -> None:
@@ -47,7 +45,6 @@ class Heartbeat:
         self._since = -math.inf  # time of the last change of a Lease, or of the last new connection
 
     def heard(self) -> None:
-        """Note that a Lease has changed."""
         self._since = loop_time()
         self._patience_s = self._silence_s
 
@@ -62,9 +59,8 @@ class Heartbeat:
                 await self._dial_anew()
 
     async def _dial_anew(self) -> None:
-        """Dial until the API server answers. The function dials on when a Lease changes meanwhile,
-        because other watches may still use dead connections.
-        """
+        """Dial until the API server answers."""
+        # Also when a Lease changes meanwhile: other watches may still use dead connections.
         silent_since, patience_s = self._since, self._patience_s
         while True:
             try:

@@ -19,16 +19,7 @@ _BURST: Final = 40
 
 
 class Membership:
-    """Elector, presence and roster of this replica.
-
-    Args:
-        client: the three parts share its connections, but have a request rate of their own
-        namespace: namespace of the Leases and ConfigMaps of all replicas
-        fence: open while this replica leads
-        edge_side: see Presence
-        contacts: has the claims of this replica, and gets the claims of the other replicas
-        clock: of the three parts
-    """
+    """Elector, presence and roster, which share connections and a request rate of their own."""
 
     def __init__(
         self,

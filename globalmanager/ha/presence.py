@@ -9,14 +9,13 @@ other replica reads both objects. An annotation of the Lease says whether the re
 """
 
 import asyncio
-import contextlib
 import math
 import random
 from typing import Final, Protocol
 
 from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
-from common.tasks import TaskGroup
+from common.tasks import TaskGroup, wait_at_most
 from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef, ResourceType
 from edgeai.backoff import Backoff
 from edgeai.errors import EdgeAIError
@@ -56,10 +55,8 @@ class Presence(ContactSubscriber):
     Args:
         client: has a request rate of its own, so that a heartbeat never waits for other requests
         duration_s: seconds without a renewal after which this replica counts as dead
-        contacts: has the claims of this replica
         edge_side: None when this replica never serves edges
-        publish_interval_s: shortest pause between two writes of the claims, seconds
-        clock: tells UTC
+        publish_interval_s: shortest pause between two writes of the claims
     """
 
     def __init__(
@@ -127,9 +124,7 @@ class Presence(ContactSubscriber):
                 self._failed("presence not renewed", str(error) or "no answer in time")
             else:
                 self._problems.pop("presence not renewed", None)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s * random.uniform(0.8, 1.0)):
-                    await self._beat_now.wait()
+            await wait_at_most(interval_s * random.uniform(0.8, 1.0), self._beat_now)
             self._beat_now.clear()
 
     async def _beat(self) -> None:

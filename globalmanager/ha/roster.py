@@ -55,12 +55,10 @@ class Roster:
     """The other replicas, known from the Leases and ConfigMaps that they publish.
 
     Args:
-        client: reads the Leases and ConfigMaps
         leading_client: deletes the Leases of dead replicas; sends writes only on the leader
         own_name: the process of this replica's identity
         duration_s: seconds without a heartbeat after which a replica is dead. A Lease with a
             duration of its own has priority
-        contacts: gets the claims of each other live replica
         elector: learns of each change of the leader's Lease
         presence: learns when somebody deletes the Lease or ConfigMap of this replica
     """

@@ -115,10 +115,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
         return {*self.past_counts, *(name for p in self.processes.values() for name in p.counts)}
 
     def report(self, observed_at: str) -> ReportBody:
-        """The report that the ledger keeps until the cloud has it.
-
-        Args: observed_at: RFC 3339 time
-        """
+        """What the ledger keeps until the cloud has it. Args: observed_at: RFC 3339 time"""
         return ReportBody(
             phase=self.phase,
             status=self.status,
@@ -135,10 +132,7 @@ NEW_RECORD: Final = WorkerRecord()
 def after_message(
     record: WorkerRecord, message: ProcessMessage, *, may_speak: MaySpeak = may_always_speak
 ) -> WorkerRecord:
-    """The record after `message` of one of the worker's processes.
-
-    Raises: TooManyCounts, TooManyProcesses
-    """
+    """The record after a message of a process. Raises: TooManyCounts, TooManyProcesses"""
     count_names = record.count_names | message.counts.keys()
     if len(count_names) > MAX_COUNTS:
         raise TooManyCounts(len(count_names))
@@ -147,10 +141,11 @@ def after_message(
         return _with_newest_facts(_with_new_process(record, message, may_speak), message)
     if _is_stale(process, message):
         return record
-    if _is_current(record, process) and record.is_finished:
+    is_current = process.attempt == record.attempt
+    if is_current and record.is_finished:
         return _revived(record, message) if _disproves_end(record, message) else record
     updated = _with_counts(record, message, process.attempt)
-    if _is_current(record, process):
+    if is_current:
         updated = _with_newest_facts(updated, message)
     is_same = _reported_facts(record, message.instance) == _reported_facts(
         updated, message.instance
@@ -163,8 +158,7 @@ def after_observation(record: WorkerRecord, status: WorkerStatus, reason: str) -
     if record.is_finished or (record.status, record.reason) == (status, reason):
         return record
     if status == "running" and (record.status != "lost" or record.heartbeat_s):
-        # A worker that is not lost needs no correction. A worker with heartbeats must itself
-        # report that it runs again.
+        # One that is not lost needs no correction; one with heartbeats must speak for itself.
         return record
     return msgspec.structs.replace(
         record, attempt=max(record.attempt, 1), status=status, reason=reason
@@ -252,10 +246,6 @@ def _with_newest_facts(record: WorkerRecord, message: ProcessMessage) -> WorkerR
     )
 
 
-def _is_current(record: WorkerRecord, process: ProcessRecord) -> bool:
-    return process.attempt == record.attempt
-
-
 def _is_stale(process: ProcessRecord, message: ProcessMessage) -> bool:
     """Whether a newer message of the same process came earlier."""
     if process.sequence is None or message.sequence is None:
@@ -285,12 +275,9 @@ def _is_unnamed_successor(record: WorkerRecord, message: ProcessMessage) -> bool
         **record.details,
     }
     is_restarted = record.is_finished and not message.counts and not is_same
-    return is_restarted or _counts_fell(record.processes[message.instance].counts, message.counts)
-
-
-def _counts_fell(recorded: Counts, new: Counts) -> bool:
-    """Whether any count is smaller than before. Counts of one process only grow."""
-    return any(new.get(name, count) < count for name, count in recorded.items())
+    counts = record.processes[message.instance].counts
+    # Counts of one process only grow.
+    return is_restarted or any(message.counts.get(name, n) < n for name, n in counts.items())
 
 
 def _reported_facts(record: WorkerRecord, instance: str) -> tuple[object, ...]:

@@ -71,19 +71,11 @@ def is_damage(error: BaseException) -> bool:
 
 
 def random_id() -> str:
-    """The id of a new ledger."""
     return secrets.token_hex(16)
 
 
 class LedgerFile:
-    """
-    Args:
-        max_bytes: limit of the ledger file
-        reserve_bytes: size of the disk reserve
-        new_id: makes the id of a new ledger
-
-    Raises: StateError when the directory cannot be used, or another process uses it; LedgerFull
-    """
+    """Raises: StateError when the directory cannot be used, or is in use; LedgerFull"""
 
     def __init__(
         self,
@@ -97,7 +89,7 @@ class LedgerFile:
         self._new_id = new_id
         self._path = directory / LEDGER
         self.max_bytes = max_bytes
-        self._reserve = DiskReserve(directory / "reserve", reserve_bytes)
+        self.reserve = DiskReserve(directory / "reserve", reserve_bytes)
         self._lock_fd = _lock_state_dir(directory)
         self._db: sqlite3.Connection | None = None
         self._stamps: tuple[_Stamp, ...] = ()  # of the files after this process's last write
@@ -107,7 +99,7 @@ class LedgerFile:
         except BaseException:
             self.close()
             raise
-        self._reserve.fill()
+        self.reserve.fill()
 
     @property
     def used_bytes(self) -> int:
@@ -168,8 +160,6 @@ class LedgerFile:
         self._close_database()
         os.close(self._lock_fd)
 
-    # ---- reserve --------------------------------------------------------------------------------
-
     @property
     def is_disk_short(self) -> bool:
         """Whether the disk may be full, so that only a write can tell."""
@@ -177,15 +167,7 @@ class LedgerFile:
             disk = os.statvfs(self._directory)
         except OSError:
             return True
-        return not self._reserve.is_filled or disk.f_bavail * disk.f_frsize < _SHORT_BYTES
-
-    def ensure_reserve(self) -> bool:
-        """Allocate the disk reserve if it is released. Returns: whether the space is allocated."""
-        return self._reserve.is_filled or self._reserve.fill()
-
-    def release_reserve(self) -> bool:
-        """Free the disk reserve for a final state. Returns: whether there was a reserve."""
-        return self._reserve.release()
+        return not self.reserve.is_filled or disk.f_bavail * disk.f_frsize < _SHORT_BYTES
 
     # ---- opening --------------------------------------------------------------------------------
 
@@ -211,7 +193,7 @@ class LedgerFile:
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise self._unusable(error) from error
-            if not self._reserve.release():
+            if not self.reserve.release():
                 raise LedgerFull(f"no space to open {self._path}") from error
             self._open()
         _sync_ledger_directory(self._directory)
@@ -411,6 +393,8 @@ class DiskReserve:
 
     def fill(self) -> bool:
         """Allocate all of the space, or none. Returns: whether the space is allocated."""
+        if self.is_filled:
+            return True
         try:
             self._allocate()
         except OSError:

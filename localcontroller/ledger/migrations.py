@@ -22,7 +22,6 @@ MIGRATIONS: Final = Migrations(SET)  # schema.STEPS lists the name of each step,
 
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Apply the missing steps."""
     MIGRATIONS.apply(Database(connection, execute_plugins=False))
 
 

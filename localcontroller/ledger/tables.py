@@ -159,7 +159,9 @@ class LedgerTables:
             case wire.Assign():
                 return self._assign_task(frame)
             case wire.Withdraw():
-                self._withdraw_task(frame.key, frame.uid)
+                task = self._held_task(frame.key)
+                if task is not None and task.uid == frame.uid:
+                    self._drop_task(frame.key, frame.uid)
             case wire.Synced():
                 self._keep_only_tasks(frame.keys)
         return ""
@@ -207,11 +209,6 @@ class LedgerTables:
             for key, uid, version, body in rows
             if key.startswith(f"{plural}.")
         ]
-
-    def _withdraw_task(self, key: TaskKey, uid: Uid) -> None:
-        task = self._held_task(key)
-        if task is not None and task.uid == uid:
-            self._drop_task(key, uid)
 
     def _keep_only_tasks(self, keys: Iterable[TaskKey]) -> None:
         names = set(keys)

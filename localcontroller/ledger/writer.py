@@ -65,10 +65,7 @@ class LedgerObserver(Protocol):
 
 
 class LedgerWriter:
-    """
-    Args:
-        executor: runs one call after the other; nothing else uses `file` from now on
-    """
+    """Args: executor: runs one call after the other; nothing else uses `file` from now on"""
 
     def __init__(
         self,
@@ -139,7 +136,7 @@ class LedgerWriter:
 
     def _commit_allowed(self, batch: list[PendingLedgerOperation]) -> None:
         """Refuse ordinary writes while the disk reserve is released: they would fill its space."""
-        if all(pending.is_read for pending in batch) or self._file.ensure_reserve():
+        if all(pending.is_read for pending in batch) or self._file.reserve.fill():
             self._commit(batch)
             return
         error = LedgerFull("the disk of the node's ledger is full")
@@ -160,7 +157,7 @@ class LedgerWriter:
             return
         changes = self._file.changes - before
         commit = LedgerCommit(self._view, changes, time.monotonic() - start_s)
-        self._call_loop(self._deliver, commit, batch, results)
+        self._loop.call_soon_threadsafe(self._deliver, commit, batch, results)
 
     def _on_failure(self, batch: list[PendingLedgerOperation], error: Exception) -> None:
         """No operation of `batch` took effect. Retry operations that can succeed; fail the rest."""
@@ -175,7 +172,7 @@ class LedgerWriter:
         elif not is_full(error):
             log.error("ledger operation failed", reason=str(error))
             self._fail(batch, Unavailable(f"the node's ledger failed: {error}"))
-        elif batch[0].is_urgent and self._file.release_reserve():
+        elif batch[0].is_urgent and self._file.reserve.release():
             log.warning("disk full, gave up the reserve for a final state")
             self._commit(batch)
         else:
@@ -191,13 +188,10 @@ class LedgerWriter:
         self._view = self._file.view()
         commit = LedgerCommit(self._view, 0, 0.0)
         results = [Unavailable("the node's ledger was damaged and replaced") for _ in batch]
-        self._call_loop(self._deliver, commit, batch, results)
+        self._loop.call_soon_threadsafe(self._deliver, commit, batch, results)
 
     def _fail(self, batch: list[PendingLedgerOperation], error: EdgeAIError) -> None:
-        self._call_loop(self._resolve, batch, [error for _ in batch])
-
-    def _call_loop(self, callback: Callable[..., None], *args: Any) -> None:
-        self._loop.call_soon_threadsafe(callback, *args)
+        self._loop.call_soon_threadsafe(self._resolve, batch, [error for _ in batch])
 
     # ---- on the event loop ----------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from common import wire
 from common.clock import loop_time
 from common.logs import get_logger
 from common.session import Closed, Timing
-from common.tasks import TaskGroup
+from common.tasks import TaskGroup, wait_at_most
 from edgeai.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from localcontroller.ledger.ledger import CloudFrame, Ledger
 from localcontroller.ledger.outbox import ReportAcked
@@ -205,9 +205,7 @@ class Conversation:
                     raise SessionEnded(event.code, event.reason)
             for data in self._session.data_to_send(loop_time()):
                 await self._write(data)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._session.next_tick() - loop_time())):
-                    await self._outgoing.wait()
+            await wait_at_most(max(0.0, self._session.next_tick() - loop_time()), self._outgoing)
 
     async def _offer_reports(self) -> None:
         """Give the session the unacknowledged reports that are new to it."""

@@ -35,9 +35,7 @@ class ForeignToken(CredentialError):
 
 
 class CredentialLost(EdgeAIError):
-    """The credential files of this container can no longer be used. The process ends with exit code
-    4, because a restarted container gets new files.
-    """
+    """The credential files are lost. The process ends with code 4, as a restart gets new ones."""
 
 
 class Presented(NamedTuple):

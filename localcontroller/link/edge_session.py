@@ -85,7 +85,8 @@ class EdgeSession(Session):
                 keys, self._synced_keys = self._synced_keys + frame.keys, []
                 return [wire.Synced(frame.seq, keys)]
             case wire.Ack():
-                return self._on_ack(frame)
+                sent = self._window.on_ack(frame.seq)
+                return [] if sent is None else [ReportAcked(sent.value, frame.refused)]
         raise self._unexpected(frame)
 
     def _on_welcome(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
@@ -116,7 +117,3 @@ class EdgeSession(Session):
         if self._last_received >= self._last_sent + self._timing.beat_s / 2 and not self._out:
             self._send(wire.Beat())
         return []
-
-    def _on_ack(self, ack: wire.Ack) -> list[msgspec.Struct]:
-        sent = self._window.on_ack(ack.seq)
-        return [] if sent is None else [ReportAcked(sent.value, ack.refused)]

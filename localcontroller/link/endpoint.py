@@ -41,7 +41,6 @@ class Addresses:
 
     @property
     def current(self) -> str:
-        """The URL for the next dial."""
         return self._replica_url or self._urls[self._at]
 
     @property

@@ -28,9 +28,7 @@ IDLE_S: Final = 60.0
 
 
 class RelayLink:
-    """Args:
-    idle_s: the relay closes after this time without a stream
-    """
+    """Args: idle_s: the relay closes after this time without a stream"""
 
     def __init__(
         self,

@@ -42,7 +42,6 @@ class WorkerApi:
     """The handler of the worker API's requests.
 
     Args:
-        models: gives the content of Models
         read_s: limit for the arrival of a whole body
         max_requests: most requests at a time; further requests get 503 and Retry-After
         refusal_s: time after which further requests get their 503
@@ -164,7 +163,12 @@ class WorkerApi:
 
         Raises: NotGranted, Overloaded
         """
-        grant, worker = self._authorise(secret, WorkerName(name))
+        # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
+        grant = self._ledger.grant(hashlib.sha256(secret.encode()).hexdigest())
+        worker = WorkerName(name)
+        # One text for an unknown secret and another task's worker.
+        if grant is None or worker not in grant.workers:
+            raise NotGranted("this URL does not allow reports as that worker on this node")
         self._heartbeats.renew(grant.uid, worker)
         await self._rates.wait(grant)
         self._shares.take(grant)
@@ -172,17 +176,6 @@ class WorkerApi:
             yield grant, worker
         finally:
             self._shares.give_back(grant)
-
-    def _authorise(self, secret: str, worker: WorkerName) -> tuple[Grant, WorkerName]:
-        """The grant and the worker that the URL names.
-
-        Raises: NotGranted, with one text for an unknown secret and another task's worker
-        """
-        # The time of a lookup by hash reveals no secret: a caller cannot choose the hash.
-        grant = self._ledger.grant(hashlib.sha256(secret.encode()).hexdigest())
-        if grant is None or worker not in grant.workers:
-            raise NotGranted("this URL does not allow reports as that worker on this node")
-        return grant, worker
 
     async def _body(self, request: Request) -> bytes:
         """Raises: TimeoutError, BodyTooLarge, InvalidMessage"""

@@ -8,13 +8,13 @@ restart every running worker that had promised heartbeats gets a new deadline.
 """
 
 import asyncio
-import contextlib
 from typing import Final
 
 import msgspec
 
 from common.clock import Clock
 from common.logs import get_logger
+from common.tasks import wait_at_most
 from common.wire import WorkerStatus
 from edgeai.errors import EdgeAIError, Unavailable
 from edgeai.ids import Uid, WorkerName
@@ -114,9 +114,7 @@ async def watch_heartbeats(
     await _load_deadlines(ledger, heartbeats, retry_s)
     while True:
         heartbeats.news.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(heartbeats.wait_s()):
-                await heartbeats.news.wait()
+        await wait_at_most(heartbeats.wait_s(), heartbeats.news)
         for uid, worker, deadline in heartbeats.take_missed():
             try:
                 await _report_lost(ledger, heartbeats, uid, worker, deadline)

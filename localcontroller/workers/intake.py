@@ -8,13 +8,13 @@ that sends without pause costs a bounded number of commits. A final state does n
 """
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
 from common.clock import Clock, LoopClock
 from common.ratelimit import TokenBucket
+from common.tasks import wait_at_most
 from common.wire import TERMINAL
 from edgeai.errors import Overloaded, Unavailable
 from edgeai.ids import Uid, WorkerName
@@ -133,10 +133,8 @@ class Intake:
     async def _pause(self, key: WorkerKey, batch: "_Batch") -> None:
         now = asyncio.get_running_loop().time()
         wait_s = self._last_s.get(key, -self._interval_s) + self._interval_s - now
-        if wait_s > 0 and not self._is_early_allowed(now):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await batch.has_final.wait()
+        if wait_s > 0 and not self._early.admits(now):
+            await wait_at_most(wait_s, batch.has_final)
         self._note_commit(key, asyncio.get_running_loop().time())
 
     def _note_commit(self, key: WorkerKey, now: float) -> None:
@@ -145,13 +143,6 @@ class Intake:
         self._last_s.move_to_end(key)
         while next(iter(self._last_s.values())) + self._interval_s < now:
             self._last_s.popitem(last=False)
-
-    def _is_early_allowed(self, now: float) -> bool:
-        try:
-            self._early.reserve(now)
-        except Overloaded:
-            return False
-        return True
 
 
 class _Batch:

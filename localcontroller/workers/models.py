@@ -70,10 +70,7 @@ class ModelApi:
     async def piece(
         self, grant: Grant, request: Request, name: str, digest: str, offset: str
     ) -> Answer | None:
-        """The next bytes of a version, at most PIECE_BYTES. None: there is no such content.
-
-        Raises: Overloaded
-        """
+        """The next bytes, at most PIECE_BYTES; None: no such content. Raises: Overloaded"""
         versions = self._store.versions(_key(grant, name))
         is_offset = offset.isascii() and offset.isdigit() and len(offset) <= 15
         if not is_offset or digest not in {version.digest for version in versions}:

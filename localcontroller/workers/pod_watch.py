@@ -82,7 +82,6 @@ class PodsSource(msgspec.Struct, frozen=True, kw_only=True):
 class PodWatch:
     """
     Args:
-        backoff: delays after failures
         min_round_s: least time from the start of one list to the start of the next
         max_bytes: limit of one page of a list, and of one line of a watch
     """
@@ -142,9 +141,7 @@ class PodWatch:
     # ---- pods and verdicts ----------------------------------------------------------------------
 
     async def _follow_tasks(self) -> None:
-        """Judge the pods of each task that is new on this node, or has a new version. The pod of a
-        worker is often on the node before the worker's task.
-        """
+        """Judge the pods of each new task or version: a pod is often here before its task."""
         previous_view = self._ledger.view
         while True:
             view = await self._ledger.change_since(previous_view)
@@ -360,9 +357,7 @@ def _check(response: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(stream: aiohttp.StreamReader, max_bytes: int) -> AsyncIterator[bytes]:
-    """The lines of a watch. A line of more than `max_bytes` is left out, and the next ones follow:
-    one huge pod must not hide the other pods.
-    """
+    """The lines of a watch, but those of more than `max_bytes`: a huge pod must not hide others."""
     parts: list[bytes] = []
     size_bytes = 0
     async for chunk in stream.iter_any():

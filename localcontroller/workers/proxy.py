@@ -68,10 +68,7 @@ class Relay(Protocol):
 
 
 class RelayPass:
-    """The right of the node itself to use the proxy.
-
-    Args: grant: says what the streams may reach
-    """
+    """The right of the node itself to use the proxy. Args: grant: what it may reach"""
 
     def __init__(self, grant: Grant, worker: WorkerName, address: tuple[str, int]) -> None:
         self.grant = grant
@@ -83,9 +80,7 @@ class RelayPass:
 
 
 class Proxy:
-    """Args:
-    head_s: limit for the arrival of a whole head
-    """
+    """Args: head_s: limit for the arrival of a whole head"""
 
     def __init__(
         self,
@@ -132,20 +127,13 @@ class Proxy:
         finally:
             del self._passes[digest]
 
-    def begin(self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes) -> None:
-        """Open a stream for the request, or refuse the request."""
-        self._start(self._serve(connection, request, rest))
-
-    def turn_away(self, connection: "ProxyConnection", status: int, reason: str) -> None:
-        """Refuse what no worker of this node sends, at the rate of strangers."""
-        self._start(self._turn_away(connection, status, reason))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="proxy request")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _turn_away(self, connection: "ProxyConnection", status: int, reason: str) -> None:
+    async def turn_away(self, connection: "ProxyConnection", status: int, reason: str) -> None:
+        """Refuse what no worker of this node sends, at the rate of strangers."""
         try:
             await self._rates.wait_as_stranger(connection.address)
         except Overloaded:
@@ -153,15 +141,16 @@ class Proxy:
         else:
             self._refuse(connection, status, reason)
 
-    async def _serve(
+    async def serve(
         self, connection: "ProxyConnection", request: ProxyRequest, rest: bytes
     ) -> None:
+        """Open a stream for the request, or refuse the request."""
         digest = _digest(request.password)
         pass_ = self._passes.get(digest)
         grant = pass_.grant if pass_ else self._ledger.grant(digest)
         if grant is None or request.user not in grant.workers:
             reason = "the proxy accepts only workers of this node, with their secret"
-            await self._turn_away(connection, 407, reason)
+            await self.turn_away(connection, 407, reason)
             return
         try:
             await self._rates.wait(grant)
@@ -229,7 +218,7 @@ class ProxyConnection(asyncio.Protocol):
             self._set_timer(None)
             self._is_refused = True
             reason = f"the head is longer than {MAX_HEAD_BYTES} bytes"
-            self._proxy.turn_away(self, 431, reason)
+            self._proxy.start(self._proxy.turn_away(self, 431, reason))
         elif end:
             self._set_timer(None)
             self._head.clear()
@@ -239,9 +228,9 @@ class ProxyConnection(asyncio.Protocol):
                 if request.framing is not None:
                     rest = request.framing(rest)
             except MalformedRequest as error:
-                self._proxy.turn_away(self, 400, str(error))
+                self._proxy.start(self._proxy.turn_away(self, 400, str(error)))
             else:
-                self._proxy.begin(self, request, rest)
+                self._proxy.start(self._proxy.serve(self, request, rest))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -250,7 +239,6 @@ class ProxyConnection(asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """The IP address of the worker."""
         peer = self._transport.get_extra_info("peername") if self._transport else None
         return str(peer[0]) if peer else ""
 

@@ -37,10 +37,7 @@ class RequestRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerApiRates:
-    """Args:
-    limit: most requests that wait, of all tasks, namespaces, or strangers
-    delays: counts the requests that wait
-    """
+    """Args: limit, delays: the most, and the number, of requests that wait"""
 
     def __init__(self, rates: RequestRates, *, limit: int, delays: Counter) -> None:
         def room(per_s: float, burst: int) -> WaitingRoom:

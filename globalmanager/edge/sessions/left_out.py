@@ -9,7 +9,6 @@ from typing import Final
 from common.clock import loop_time
 from common.rate_limited_warning import RateLimitedWarning
 from common.ratelimit import TokenBucket
-from edgeai.errors import Overloaded
 from edgeai.ids import NodeName, TaskKey
 from globalmanager.contract import Event, Severity
 from globalmanager.edge.sessions.quota import NodeLimits
@@ -35,11 +34,7 @@ class LeftOutTasks:
     def tell(self, node: NodeName, key: TaskKey) -> None:
         self._warning.log(node=node, task=key)
         job = self._jobs.find(key)
-        if job is None:
-            return
-        try:
-            self._events.reserve(loop_time())
-        except Overloaded:
+        if job is None or not self._events.admits(loop_time()):
             return
         limits = self._limits
         message = (

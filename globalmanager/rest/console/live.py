@@ -19,6 +19,7 @@ from aiohttp import web
 
 from common.clock import loop_time
 from common.logs import get_logger
+from common.tasks import wait_at_most
 from edgeai.addresses import network_of
 from edgeai.errors import Overloaded
 from globalmanager.edge.door.admission import AddressBuckets
@@ -178,9 +179,7 @@ class Live:
             left_s = beat_at - time.monotonic()
             if left_s <= 0:
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, self._limits.look_s)):
-                    await changed.wait()
+            await wait_at_most(min(left_s, self._limits.look_s), changed)
 
     @contextlib.asynccontextmanager
     async def _counted(self, address: str) -> AsyncIterator[None]:
@@ -192,9 +191,7 @@ class Live:
         try:
             yield
         finally:
-            self._of_address[address] -= 1
-            if not self._of_address[address]:
-                del self._of_address[address]
+            self._of_address -= Counter([address])  # leaves no zero behind
 
     @contextlib.asynccontextmanager
     async def _joined(self, viewer: str, key: Hashable, render: Render) -> AsyncIterator[_Channel]:
@@ -226,9 +223,7 @@ class Live:
 async def event_stream(
     request: web.Request, *, write_s: float, for_s: float
 ) -> AsyncIterator[web.StreamResponse]:
-    """An answer of server-sent events, which ends after `for_s`. A browser that has taken nothing
-    for `write_s`, or has left, loses its connection.
-    """
+    """An answer of server-sent events for `for_s`, while the browser takes some each `write_s`."""
     response = web.StreamResponse()
     response.content_type = "text/event-stream"
     limit_writes(request, write_s)
