@@ -38,7 +38,6 @@ def cluster_rules(kinds: Iterable[Kind] = KINDS) -> list[Rule]:
 
 
 def groups(kinds: Iterable[Kind] = KINDS) -> tuple[str, ...]:
-    """The API groups of the kinds."""
     return tuple(
         dict.fromkeys(type_.group for kind in kinds for type_ in kind.definition.resources)
     )
@@ -81,10 +80,6 @@ def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
 def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str, ...]:
     """The verbs for the objects of one type. The GlobalManager only reads the objects of a type
     that it never creates. It updates only the objects whose update rule is REPLACE.
-
-    Args:
-        updates: the update rules of all kinds for objects of this type
-        is_annotated: whether a plan sets annotations of objects of this type
     """
     if not updates:
         return _WATCH

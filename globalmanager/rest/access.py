@@ -90,10 +90,7 @@ class Access(Protocol):
     """Decides which requests are answered."""
 
     async def identify(self, request: web.Request, token: str | None = None) -> Caller:
-        """
-        Args: token: None: the one in the header Authorization
-        Raises: RequestError with 401, 429 or 503
-        """
+        """Args: token: None: the header's. Raises: RequestError with 401, 429 or 503"""
 
     async def check(self, request: web.Request, caller: Caller, reading: Reading) -> None:
         """Raises: RequestError with 403, 429 or 503"""

@@ -106,17 +106,7 @@ def require_populated(replica: Replica) -> None:
 
 
 class Api:
-    """The REST API: its routes and their handlers.
-
-    Args:
-        access: decides who may read what
-        cache: the objects to show
-        sessions: the sessions with nodes at this replica
-        contacts: knows which nodes have a session at any replica
-        types: the types of job resources that this GlobalManager serves
-        replica: says whether its caches are complete
-        registry: the metrics that /metrics shows
-    """
+    """The REST API: its routes and their handlers."""
 
     def __init__(
         self,

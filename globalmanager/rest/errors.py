@@ -53,7 +53,6 @@ def answer_to(error: RequestError, response: web.Response) -> web.Response:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware that answers failures with JSON."""
     response: web.StreamResponse
     try:
         if request.body_exists and request.match_info.route.method != hdrs.METH_POST:

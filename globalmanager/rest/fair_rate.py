@@ -12,13 +12,7 @@ class Rate(NamedTuple):
 
 
 class FairRate:
-    """
-    Args:
-        of_source: the rate of one source
-        total: the rate of all sources together
-        part: name of the limited part, for the text of Overloaded
-        by: what makes the buckets of the sources
-    """
+    """Args: of_source, total: of one source, and of all; by: makes the buckets of the sources"""
 
     def __init__(
         self, *, of_source: Rate, total: Rate, part: str, by: type[TokenBuckets] = TokenBuckets

@@ -128,8 +128,7 @@ class RequestRate:
             max_wait_s=limits.max_wait_s,
             part="REST API",
         )
-        # Each connection has one request at a time, so more requests than connections wait only
-        # for clients that have left.
+        # A connection has one request at a time, so all beyond are of clients that have left.
         self._room = WaitingRoom(
             buckets,
             limit=limits.connections,

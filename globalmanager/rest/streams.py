@@ -50,10 +50,7 @@ class Streams:
     async def send(
         self, request: web.Request, pieces: Iterable[Callable[[], bytes]]
     ) -> web.StreamResponse:
-        """Send the pieces as one JSON document.
-
-        Args: pieces: each function encodes one part of the document
-        """
+        """Send one JSON document. Args: pieces: each encodes a part of the document"""
         response = web.StreamResponse()
         response.content_type = JSON
         limit_writes(request, self._limits.write_s)

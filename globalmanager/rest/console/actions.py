@@ -72,9 +72,7 @@ class CallersApi:
     async def log_lines(
         self, token: str, pod: ObjectRef, *, container: str, tail: int, is_previous: bool
     ) -> AsyncGenerator[bytes, None]:
-        """The newest lines of a container's log, each with its time, and those that come; of a
-        previous run only the former.
-        """
+        """The newest lines of a container's log with their times, then those that come."""
         client = self._client.bearing(token)
         lines = client.log_lines(
             pod, container=container, follow=not is_previous, tail=tail, is_previous=is_previous
@@ -140,9 +138,7 @@ def _present_size(object_: Object) -> int | None:
 
 
 def check_size(definition: Definition, object_: Object, form: Mapping[str, Any]) -> None:
-    """Raises: RequestError for a number that the spec has already, and the job has not: to write it
-    again would change nothing
-    """
+    """Raises: RequestError for a number that the spec has, so to write it would change nothing"""
     number, present = _replicas(str(form.get("replicas", ""))), _present_size(object_)
     if present is not None and number == actions.replicas_of(definition, object_) != present:
         problem = f"the spec says {number} already, and scalers have made {present} of it"

@@ -18,10 +18,7 @@ _KEPT: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
 def scope(sight: Sight, *, done: str = "") -> str:
-    """What links add, so that the chosen namespace stays.
-
-    Args: done: the action that leads there
-    """
+    """What links add to keep the namespace. Args: done: the action that leads there"""
     query = {"namespace": sight.namespace, DONE: done}
     text = urlencode({key: value for key, value in query.items() if value})
     return f"?{text}" if text else ""
@@ -51,9 +48,7 @@ def job_path(request: web.Request) -> str:
 
 
 def to_login(request: web.Request) -> web.Response:
-    """Leads to the login, and from there back to the page of the request. An open page says so, and
-    asks for no further changes.
-    """
+    """Leads to the login, and then back. An open page says so, and asks for no further changes."""
     resource = request.match_info.route.resource  # its path is a pattern: a job may be named events
     pattern = "" if resource is None else resource.canonical
     is_page = request.method == "GET" and not pattern.endswith(("/events", "/curve", "/guard"))

@@ -266,10 +266,7 @@ class Board:
     # ---- nodes ----
 
     def nodes(self, sight: Sight, name: NodeName | None = None) -> list[NodeRow]:
-        """By site and name. Empty when the caller may not list nodes.
-
-        Args: name: only the row of this node
-        """
+        """By site and name; empty without the right. Args: name: only the row of this node"""
         if not sight.nodes:
             return []
         live = {info.node: info for info in self._sessions.snapshot()}

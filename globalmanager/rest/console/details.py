@@ -119,9 +119,7 @@ def curve_by_round(job: Object) -> Curve | None:
 
 
 def restarts_of(status: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """(what, how often it was started again), as the status counts it. Pods that are gone count,
-    too.
-    """
+    """(what, how often it was started again), as the status counts it, with pods that are gone."""
     whole = {
         "the job": count_of(status.get("jobRestarts")),
         "the launcher": count_of(status.get("restartCount")),

@@ -59,11 +59,7 @@ class Loaded(NamedTuple):
 
 
 class Events:
-    """
-    Args:
-        callers_api: asks with the caller's token
-        board: knows what belongs to a job
-    """
+    """Args: callers_api: asks with the caller's token; board: knows what belongs to a job"""
 
     def __init__(
         self,

@@ -47,14 +47,7 @@ LIVE_S: Final = 300.0
 
 
 class Console:
-    """The pages of one GlobalManager.
-
-    Args:
-        visits: knows the callers, their sessions and the rows that they may see
-        callers_api: makes changes with the caller's token
-        recent: knows the curves of jobs since this process knows them
-        past: knows them longer; None: nobody does
-    """
+    """The pages of one GlobalManager. Args: past: None: nobody knows more than `recent`"""
 
     def __init__(
         self,
@@ -259,9 +252,7 @@ class Console:
         )
 
     async def _send_curve(self, request: web.Request) -> web.StreamResponse:
-        """The metrics of a job from before its page was opened: by round from its status, else by
-        time. The guard of a rollout has its own.
-        """
+        """The metrics of a job, or of its guard, from before the page was opened."""
         visit = await self._visits.of(request)
         self._rate.take(request)
         ref, job = self._job(request, visit.sight)
@@ -275,7 +266,6 @@ class Console:
     # ---- actions ----
 
     async def _offers(self, request: web.Request, visit: Visit) -> dict[str, Any]:
-        """What the page of a job offers to the caller."""
         ref, _ = self._job(request, visit.sight)
         may = {}
         for verb in ("patch", "delete"):

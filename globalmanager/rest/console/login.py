@@ -83,9 +83,8 @@ class Logins:
         )
 
     def end(self, request: web.Request, response: web.Response) -> None:
-        """Let the browser forget its session. A form of another site comes without the cookie, and
-        its answer leaves the cookie where it is.
-        """
+        """Let the browser forget its session."""
+        # A form of another site comes without the cookie, and must not end the session.
         if (name := _cookie_name(request)) in request.cookies:
             is_secure = is_https(request)
             response.del_cookie(name, path="/", httponly=True, secure=is_secure, samesite="Lax")
@@ -162,9 +161,7 @@ def is_https(request: web.Request) -> bool:
 
 
 def _cookie_name(request: web.Request) -> str:
-    """Behind TLS only the name that no other host of the domain can set: else another host could
-    log somebody in as somebody else.
-    """
+    """Behind TLS a name that no other host of the domain can set, to log in somebody else."""
     return f"__Host-{_NAME}" if is_https(request) else _NAME
 
 

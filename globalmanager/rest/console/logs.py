@@ -68,9 +68,7 @@ class LogChoice(msgspec.Struct, frozen=True):
 
 
 def containers_of(pod: Object) -> list[str]:
-    """The names of a pod's containers, in the order of people's interest: those that do the work
-    first.
-    """
+    """The names of a pod's containers, those that do the work first."""
     spec = mapping(pod.get("spec"))
     entries = (*mappings(spec.get("containers")), *mappings(spec.get("initContainers")))
     names = [str(entry.get("name", "")) for entry in (*entries, *container_states(pod)[::-1])]
@@ -137,9 +135,7 @@ class Logs:
         try:
             yield
         finally:
-            self._of_tenant[tenant] -= 1
-            if not self._of_tenant[tenant]:
-                del self._of_tenant[tenant]
+            self._of_tenant -= Counter([tenant])  # leaves no zero behind
 
     @contextlib.asynccontextmanager
     async def _read(self, lines: AsyncGenerator[bytes, None]) -> AsyncIterator[asyncio.Queue[str]]:

@@ -66,11 +66,7 @@ class _Unusable(EdgeAIError):
 
 
 class Past:
-    """
-    Args:
-        url: of the Prometheus
-    Raises: SettingsError
-    """
+    """Args: url: of the Prometheus. Raises: SettingsError"""
 
     def __init__(
         self,

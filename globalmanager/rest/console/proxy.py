@@ -27,10 +27,7 @@ _NO_TOKEN: Final = re.compile(r"user|email|group|cookie|host", re.IGNORECASE)
 
 
 class ProxyLogin:
-    """
-    Args: header: name of the header with the token; "" for no proxy
-    Raises: SettingsError for a name that no header with a token has
-    """
+    """Args: header: that has the token; "" for no proxy. Raises: SettingsError for a wrong name"""
 
     def __init__(self, header: str = "") -> None:
         if header and not _NAME.fullmatch(header):

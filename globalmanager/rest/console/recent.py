@@ -106,7 +106,6 @@ class Recent:
         self._traces = {uid: trace for uid, trace in self._traces.items() if uid in uids}
 
     def curve(self, job: Object) -> Curve:
-        """The metrics of the job so far."""
         return self._curve(uid_of(job))
 
     def guard_curve(self, type_: ResourceType, job: Object) -> Curve:

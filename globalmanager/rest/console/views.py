@@ -166,10 +166,10 @@ def node(board: Board, sight: Sight, address: PageAddress) -> Page:
     name = address.path["name"]
     row = board.node(sight, NodeName(name))
     if row is None:
-        raise RequestError(
-            HTTPStatus.NOT_FOUND, f"node {name}: no such node, or you may not see it"
-        )
+        problem = f"node {name}: no such node, or you may not see it"
+        raise RequestError(HTTPStatus.NOT_FOUND, problem)
     pods = board.pods_on(sight, NodeName(name))
+    labels = mapping(mapping(row.object.get("metadata")).get("labels"))
     workers = [
         (job, _worker(worker, entry))
         for job in board.jobs(sight)
@@ -183,12 +183,7 @@ def node(board: Board, sight: Sight, address: PageAddress) -> Page:
             "section": "nodes",
             "row": row,
             "facts": node_facts(row.object),
-            "labels": [
-                (word(name), word(value))
-                for name, value in mapping(
-                    mapping(row.object.get("metadata")).get("labels")
-                ).items()
-            ][:MAX_ROWS],
+            "labels": [(word(name), word(value)) for name, value in labels.items()][:MAX_ROWS],
             "pods": [(pod_row(pod), job) for pod, job in pods[:MAX_ROWS]],
             "pods_more": max(0, len(pods) - MAX_ROWS),
             "workers": workers[:MAX_ROWS],
@@ -218,6 +213,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
     faults, row = waits_of(object_, pods, board.now()), job_row(ref.type, object_)
     rows = [pod_row(pod) for pod in pods[:MAX_ROWS]]
     names = {pod["name"] for pod in rows}
+    restarts = [entry for entry in restarts_of(status) if entry[0] not in names]
     return Page(
         "job.html",
         f"{ref.type.kind} {ref.namespace}/{ref.name}",
@@ -231,9 +227,7 @@ def job(board: Board, sight: Sight, address: PageAddress) -> Page:
             "workers_more": max(0, len(workers) - MAX_ROWS),
             "pods": rows,
             "pods_more": max(0, len(pods) - MAX_ROWS),
-            "restarts": [entry for entry in restarts_of(status) if entry[0] not in names][
-                :MAX_ROWS
-            ],
+            "restarts": restarts[:MAX_ROWS],
             "size": size_of(status),
             "rollout": _rollout(board, sight, ref, object_),
             "moments": timeline_of(object_, pods[:MAX_ROWS], scalers),
@@ -312,9 +306,7 @@ def _worker(name: str, entry: Any) -> dict[str, str]:
 
 
 def _yaml(object_: Object) -> str:
-    """The object as YAML. What is cut is cut before it is encoded: one large object would take the
-    event loop for seconds.
-    """
+    """The object as YAML, cut before it is encoded: a large one would take the loop for seconds."""
     import yaml  # here, because yaml takes 1 MiB, and only a page of one object needs it
 
     content, budget = _cut(object_view(object_), MAX_YAML_CHARS)
@@ -324,9 +316,7 @@ def _yaml(object_: Object) -> str:
 
 
 def _cut(value: Any, budget: int) -> tuple[Any, int]:
-    """The beginning of a value, and how many characters may still come. The rest is left out when
-    none may come.
-    """
+    """The beginning of a value within the budget, and how many characters may still come."""
     if isinstance(value, str):
         return value[: max(budget, 0)], budget - len(value) - _EACH
     budget -= _EACH

@@ -38,16 +38,7 @@ VISIT: Final = web.RequestKey("visit", Visit)
 
 
 class Visits:
-    """
-    Args:
-        access: decides what a caller sees
-        reviews: says who shows a token, and what the caller may change
-        logins: the sessions
-        proxy: the login by a header
-        board: knows the types of jobs
-        kinds: the kinds of the jobs
-        replica: says whether the caches are complete
-    """
+    """Args: access: decides what a caller sees; reviews: knows tokens, and what one may change"""
 
     def __init__(
         self,
@@ -93,9 +84,7 @@ class Visits:
         return tuple(sorted({*names, sight.namespace} - {""})) if names else ()
 
     async def _sight(self, request: web.Request, caller: Caller) -> Sight:
-        """What the caller may see: all namespaces, or the one that the address names, or the one of
-        the caller's ServiceAccount.
-        """
+        """Of all namespaces, or that in the address, or that of the caller's ServiceAccount."""
         namespace = request.query.get("namespace", "")
         if namespace and not is_subdomain(namespace):
             raise RequestError(HTTPStatus.NOT_FOUND, f"{namespace[:64]!r} is not a valid namespace")
