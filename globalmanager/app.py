@@ -182,7 +182,6 @@ class Manager:
         )
 
     async def run(self) -> None:
-        """Run all parts until this task is cancelled."""
         async with self._rest:
             root_key = await get_root_key(
                 self._client,

@@ -176,9 +176,7 @@ class Observed(Job, frozen=True, kw_only=True):
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create the object. Succeeds also when it exists and the job owns it, but not with another
-    owner.
-    """
+    """Create the object, or find it, if the job owns it; with another owner the action fails."""
 
     type: ResourceType
     object: Object

@@ -46,13 +46,7 @@ from globalmanager.traces import NO_TRACES, TaskTraces
 
 
 class Core:
-    """
-    Args:
-        identity: the name of this replica in Leases
-        clock: the event loop's clock must go as fast as this one
-
-    Raises: SettingsError
-    """
+    """Args: clock: as fast as that of the event loop. Raises: SettingsError"""
 
     def __init__(
         self,
@@ -135,7 +129,6 @@ class Core:
         )
 
     def _show(self, metrics: EngineMetrics, edge_metrics: EdgeMetrics) -> None:
-        """Let the metrics show the state of these parts."""
         desired, contacts, elector = self.desired, self.contacts, self.membership.elector
         edge_metrics.tasks_left_out.set_function(lambda: desired.left_out)
         nodes = edge_metrics.nodes
@@ -189,9 +182,7 @@ class Core:
         return self.is_populated() and not self.membership.unknown()
 
     def can_open_sessions(self) -> bool:
-        """Whether this replica also knows the newest tasks. A node that comes from another replica
-        drops the tasks that this replica does not know.
-        """
+        """Whether it also knows the newest tasks: a node drops those that its replica lacks."""
         return self.can_serve_edges() and self.membership.roster.is_current()
 
 

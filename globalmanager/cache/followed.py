@@ -12,10 +12,7 @@ from globalmanager.cache.store import Store, is_newer, uid_of
 
 
 class Followed:
-    """The children of one type.
-
-    Args: stores: the store of edgeai's own children first
-    """
+    """The children of one type. Args: stores: the store of edgeai's own children first"""
 
     def __init__(self, stores: Sequence[Store]) -> None:
         self._stores = tuple(stores)
@@ -49,9 +46,8 @@ class Followed:
         return tuple(map(_newest, by_ref.values()))
 
     def observe(self, object_: Object) -> None:
-        """Record an object from an answer of the API. A store of others' children takes only what
-        it has, because its watch brings the other objects.
-        """
+        """Record an object from an answer of the API."""
+        # A store of others' children takes only what it has, as its watch brings the other objects.
         self._own.observe(object_)
         for store in self._others:
             if store.get(ref_of(self.type, object_)) is not None:

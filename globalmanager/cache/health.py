@@ -30,18 +30,14 @@ def health_of(
     stale_after_s: float,
     absent_groups: Mapping[str, str],
 ) -> Health:
-    """The health of the cache that these informers fill.
-
-    Args: absent_groups: API groups that are not installed -> why
-    """
+    """The health of the cache. Args: absent_groups: API groups that are not installed -> why"""
     fatal: list[str] = []
     tolerable = [f"{group} is not served: {reason}" for group, reason in absent_groups.items()]
     for informer in informers:
         if informer.type in jobs and informer.type.group in absent_groups:
             continue
         if informer.absent:
-            # When the cluster lacks a built-in type (autoscaling/v2 is switched off), the other
-            # types still work.
+            # Where a built-in type is missing (autoscaling/v2 is off), the other types still work.
             problems = fatal if informer.type in jobs else tolerable
             problems.append(_absence(informer, is_job=informer.type in jobs))
         elif not informer.synced:

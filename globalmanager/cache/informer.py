@@ -198,9 +198,7 @@ class Informer:
             log.info("listed", resource=str(self.type), objects=len(listing.items))
 
     async def _watch(self) -> bool:
-        """Watch once, until the server ends the watch. Returns: whether the watch was long enough,
-        so that the next one may begin at once
-        """
+        """Watch once. Returns: whether it was long enough for the next one to begin at once"""
         timeout_s = max(1, round(self._settings.watch_s * random.uniform(_WATCH_SPREAD, 1)))
         self._answer_due_at = loop_time()
         healthy_at = math.inf
@@ -305,9 +303,8 @@ class Informer:
             self._subscriber.completeness_changed()
 
     def _is_denial(self, error: EdgeAIError) -> bool:
-        """Whether the type may not be installed here. After the first list, a missing right is
-        somebody's fault, and the objects of the type still count.
-        """
+        """Whether the type may not be installed here."""
+        # After the first list, a missing right is a fault, and the objects of the type still count.
         is_refused = isinstance(error, errors.Forbidden) and not self.type.is_built_in
         return isinstance(error, errors.NotFound) or (is_refused and not self.is_complete)
 

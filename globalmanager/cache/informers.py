@@ -55,7 +55,6 @@ class Subscriber(InformerSubscriber):
 
 
 def _metadata(object_: Object) -> Object:
-    """The name, the labels and the owners."""
     return _part(object_, (*_IDENTITY, "labels", "ownerReferences"))
 
 
@@ -134,7 +133,6 @@ class Informers:
         return iter(tuple(self._by_scope.values()))
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Give the news of all informers to `subscriber`."""
         self._subscriber = subscriber
 
     def start(self, tasks: TaskGroup) -> None:

@@ -37,8 +37,7 @@ class Live:
         Raises: NotFound when no object has the name, or when the object has another uid
         """
         cache = self._cached(ref.type)
-        # Read the cache before the request, because the cache may learn of a newer object during
-        # the request.
+        # Before the request, because the cache may learn of a newer object during the request.
         cached = cache.get(ref)
         expected = uid or (uid_of(cached) if cached is not None else "")
         try:
@@ -72,9 +71,7 @@ class Live:
     async def patch(
         self, ref: ObjectRef, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """Send a merge patch. Raises: NotFound also when the type lacks the subresource; the caller
-        must `get` the object to find out
-        """
+        """Send a merge patch. Raises: NotFound, also where the type lacks the subresource"""
         patched = await self._client.merge_patch(ref, patch, subresource=subresource)
         self._cached(ref.type).observe(patched)
         return patched

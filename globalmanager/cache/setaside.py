@@ -53,7 +53,6 @@ class SetAside:
         return True
 
     def discard(self, ref: ObjectRef) -> None:
-        """Forget an object that is readable again or gone."""
         if self._unreadable.pop(ref, None) is None:
             return
         self._by_namespace[ref.namespace] -= 1
@@ -61,7 +60,6 @@ class SetAside:
             del self._by_namespace[ref.namespace]
 
     def retain(self, objects: Iterable[Unreadable]) -> None:
-        """Forget all objects except these."""
         refs = {object_.ref(self._type) for object_ in objects}
         for ref in self._unreadable.keys() - refs:
             self.discard(ref)

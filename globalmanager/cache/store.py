@@ -242,7 +242,6 @@ class Store:
             self._put(ref, object_)
 
     def part_of(self, object_: Object) -> Object:
-        """What the store keeps of an object."""
         part = self._part_of(object_)
         self._shared.share(part)
         return part

@@ -321,9 +321,7 @@ class Applier:
         return self._success(observed, "Adopted", action.ref)
 
     async def _annotate(self, observed: Observed, action: Annotate) -> None:
-        """Set annotations of a child. No Event tells of this, because they are for programs.
-        Raises: Conflict when the child has changed meanwhile
-        """
+        """Set annotations of a child, without an Event: they are for programs. Raises: Conflict"""
         version = version_of(observed.children[action.ref])
         metadata = {"resourceVersion": version, "annotations": dict(action.annotations)}
         await self._live.patch(action.ref, {"metadata": metadata})

@@ -38,9 +38,7 @@ _CHANGED_BY_EVERY_WRITE: Final = frozenset({"resourceVersion", "managedFields"})
 
 
 class AssignmentSink(Protocol):
-    """Takes the assignments of all nodes: the edge side, of which the engine imports no module.
-    Both methods return at once and never raise.
-    """
+    """Takes the assignments of all nodes. Both methods return at once and never raise."""
 
     def assign(self, key: TaskKey, by_node: Mapping[NodeName, Assignment]) -> None:
         """Replace all assignments of one task, mostly by the same ones."""
@@ -122,7 +120,6 @@ class Assigner:
         self._check_initially_assigned()
 
     def jobs_on(self, node: NodeName) -> tuple[ObjectRef, ...]:
-        """The jobs with an assignment for `node`."""
         return self._nodes.jobs(node)
 
     def _assign(self, ref: ObjectRef) -> None:
@@ -177,9 +174,8 @@ class Assigner:
                 self._plans.changed(input_, [input_])
 
     def _check_initially_assigned(self) -> None:
-        """Set `initially_assigned` when no job waits. One whose kind has failed does not count,
-        because one bad job must not keep all edge nodes out.
-        """
+        """Set `initially_assigned` when no job waits."""
+        # One whose kind has failed does not count: one bad job must not keep all edge nodes out.
         if self.initially_assigned.is_set():
             return
         if not (self._queue or self._fan_out or self._parked) and self._caches.is_listed():

@@ -44,12 +44,7 @@ def build_engine(
     clock: Clock = SYSTEM_CLOCK,
     traces: TaskTraces = NO_TRACES,
 ) -> Engine:
-    """An engine that serves `kinds`.
-
-    Args:
-        worker_settings: settings that the kinds get. `Engine.run` adds the root key
-        fence: open while this replica leads
-    """
+    """An engine that serves `kinds`. `Engine.run` adds the root key to `worker_settings`."""
     metrics = metrics or EngineMetrics(CollectorRegistry())
     types = served_types([kind.under(worker_settings) for kind in kinds], settings.groups)
     client, informers, caches = _reading(client, types, settings, clock)

@@ -27,9 +27,8 @@ class Caches:
             self._informers.get(type_)
 
     def open_children(self) -> None:
-        """Follow the children and scalers of the kinds that have been listed, because a group that
-        is not installed may also lack the rights to its children.
-        """
+        """Follow the children and scalers of the kinds that have been listed."""
+        # A group that is not installed may also lack the rights to its children.
         for type_, kind in self.kinds.items():
             if not self._informers.get(type_).synced:
                 continue
@@ -71,7 +70,6 @@ class Caches:
         return self.all_of(NAMESPACES).get(ObjectRef(NAMESPACES, "", name))
 
     def lacks_namespaces(self) -> bool:
-        """Whether the API server serves no Namespaces."""
         return self._informers.get(NAMESPACES).absent
 
     # ---- whether they are complete --------------------------------------------------------------

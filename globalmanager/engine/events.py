@@ -85,8 +85,7 @@ class Recorder:
         self._clock = clock
         self._dropped = (metrics or EngineMetrics(CollectorRegistry())).events_dropped
         self._retry_s = retry_s
-        # Events have a request rate of their own, so Events never use up the request rate of the
-        # plans.
+        # Events have a request rate of their own, and use up none of that of the plans.
         self._bucket = TokenBucket(qps=qps, burst=burst)
         self._pending = PendingEvents()
         self._counts = SentCounts(clock)

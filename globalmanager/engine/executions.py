@@ -53,12 +53,7 @@ class _Run:
 
 
 class Executions:
-    """The executions of all jobs.
-
-    Args:
-        client: lets commands pass only while this replica leads
-        queue: gets the job whose execution has a result, so that the job is planned again
-    """
+    """The executions of all jobs. Args: client: runs commands only while this replica leads"""
 
     def __init__(
         self,
@@ -79,7 +74,6 @@ class Executions:
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
-        """Run the commands until this task is cancelled."""
         try:
             async with TaskGroup() as self._tasks:
                 await asyncio.Event().wait()

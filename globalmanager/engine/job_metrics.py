@@ -71,7 +71,6 @@ class JobMetrics(MetricTable):
     def written(
         self, kind: Kind, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> None:
-        """Count what a write of .status says about the job."""
         for outcome, number in kind.outcomes(before, after).items():
             self._outcomes.labels(kind.definition.name, outcome).inc(number)
             self._count(kind, namespace, outcome, number)

@@ -60,9 +60,7 @@ class JobValues(Collector):
 
 
 def chosen(jobs: Iterable[tuple[ResourceType, Object]], limit: int) -> tuple[list[JobValue], int]:
-    """At most `limit` values, of each namespace an equal part and of its newest jobs first; and how
-    many are left out.
-    """
+    """At most `limit` values, equally of all namespaces, newest jobs first; how many are not."""
     by_namespace: dict[str, list[tuple[str, str, list[JobValue]]]] = {}
     for type_, job in jobs:
         if values := _values(type_, job):

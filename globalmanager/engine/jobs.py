@@ -69,7 +69,6 @@ class Jobs:
     # ---- one job --------------------------------------------------------------------------------
 
     def find(self, key: TaskKey) -> Served | None:
-        """The job resource of a task key."""
         resource, _, rest = key.partition("/")
         namespace, _, name = rest.partition("/")
         for type_, kind in self.kinds.items():
@@ -105,7 +104,6 @@ class Jobs:
         return None if object_ is None else self.owned_by(Job(type=ref.type, object=object_))
 
     def owned_by(self, job: Job) -> Owned:
-        """The children and pods of `job` in the caches."""
         cached, namespace = self.caches.children, job.ref.namespace
 
         def key(controller: Object) -> str:
@@ -162,7 +160,6 @@ class Jobs:
         return self.caches.all_of(NODES).list()
 
     def nodes_with(self, labels: Mapping[str, str]) -> dict[NodeName, Object]:
-        """The nodes that have these labels."""
         return {
             NodeName(node["metadata"]["name"]): node
             for node in self.caches.all_of(NODES)
@@ -203,7 +200,6 @@ class Jobs:
                 yield ObjectRef(type_, scaler.namespace, name)
 
     def existing(self, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Object]:
-        """Those of these objects that the caches have."""
         objects = ((ref, self.get(ref)) for ref in refs)
         return {ref: object_ for ref, object_ in objects if object_ is not None}
 

@@ -50,9 +50,7 @@ class _Outcome(NamedTuple):
 
 
 class Reconcilers:
-    """Takes keys from the queue and reconciles them, in several tasks at the same time. After a
-    failure, the key comes again.
-    """
+    """Reconciles keys of the queue in several tasks. After a failure, the key comes again."""
 
     def __init__(
         self,
@@ -83,9 +81,8 @@ class Reconcilers:
                 self._queue.done(ref, goes_on=goes_on)
 
     async def _wait_for_turn(self) -> None:
-        """Wait so that each turn of the event loop computes one plan only. An assignment or a
-        session would have to wait for all plans of its turn.
-        """
+        """Wait so that each turn of the event loop computes one plan only."""
+        # An assignment or a session would have to wait for all plans of its turn.
         async with self._turn:
             await asyncio.sleep(0)
 
@@ -199,9 +196,7 @@ class Engine(Subscriber, ContactSubscriber):
         return bool(self._waits_for)
 
     def leadership_changed(self, leads: bool) -> None:
-        """When this replica begins to lead, queue every job for a plan; when the reign ends, stop
-        the commands in pods.
-        """
+        """Queue every job when this replica begins to lead; stop commands in pods when it ends."""
         if not leads:
             self.writers.executions.stop()
             return
@@ -230,9 +225,8 @@ class Engine(Subscriber, ContactSubscriber):
         self._fan_out.changed(node, self._assigner.jobs_on(node))
 
     def clash(self, node: NodeName) -> None:
-        """Record an Event on the Node about two LocalControllers that use its name. Contacts tells
-        each replica of each clash, so a follower has nothing to do.
-        """
+        """Record an Event on the Node about two LocalControllers that use its name."""
+        # Contacts tells each replica of each clash, so a follower has nothing to do.
         message = (
             f"two LocalControllers connect as {node} in turn; give each node a name and a token "
             "of its own"
@@ -260,9 +254,8 @@ class Engine(Subscriber, ContactSubscriber):
         self._assigner.completeness_changed()
 
     def set_aside(self, type_: ResourceType, object_: Unreadable) -> None:
-        """Record an Event about an object that is set aside. Only the leader can send it; a new
-        leader records the Events of all objects that are set aside.
-        """
+        """Record an Event about an object that is set aside."""
+        # Only the leader can send it; a new one records those of all objects that are set aside.
         if self._fence.is_open and object_.name and object_.uid:
             message = (
                 f"{object_.problem}; until then the GlobalManager does nothing for this object"

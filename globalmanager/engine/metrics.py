@@ -57,6 +57,5 @@ class EngineMetrics(MetricTable):
         self.set_aside.labels(*labels).set_function(lambda: len(informer.set_aside))
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
-        """Count one request: the RequestHook of the client."""
         self.requests.labels(verb, code).inc()
         self.request_duration.labels(verb).observe(seconds)

@@ -59,9 +59,7 @@ class PodAdmission:
             raise PodForbidden(level, _message(observed, level, {ref: faults}))
 
     def warning(self, observed: Observed) -> Event | None:
-        """An event about pods of the job that run, and that their namespace would refuse today;
-        None when there are none. Raises: NamespaceUnknown
-        """
+        """About pods that run and would be refused today, or None. Raises: NamespaceUnknown"""
         level = self._level(observed.ref.namespace)
         faults = {
             ref: wrong

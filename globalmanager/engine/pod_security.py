@@ -132,12 +132,7 @@ def _must_be_one_of(part: _Part, key: str, allowed: Collection[str]) -> Iterator
 
 
 def _only(parts: _Parts, key: str, values: Collection[Any], problem: str, *at: str) -> _Check:
-    """The check of a field in each of these parts.
-
-    Args:
-        values: those that are allowed
-        at: the path to the field's map
-    """
+    """The check of a field. Args: values: that are allowed; at: the path to the field's map"""
 
     def check(pod: _Pod) -> Iterator[Violation]:
         for part in parts(pod):

@@ -104,9 +104,7 @@ class WorkQueue:
         self._backoffs.pop(key, None)
 
     async def get(self) -> ObjectRef:
-        """Take the key that has waited longest in the namespace whose turn it is, or wait for one.
-        Raises: QueueClosed
-        """
+        """Take, or wait for, the next key of the namespace whose turn it is. Raises: QueueClosed"""
         while not self._ready or self._closed:
             if self._closed:
                 raise QueueClosed

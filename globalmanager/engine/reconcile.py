@@ -108,8 +108,7 @@ class JobReconciler:
         except TooLarge as error:
             if not _is_full(observed, error):
                 raise
-            # A retry of the same write would fail again. The next change of the job or of its
-            # children leads to a new plan.
+            # A retry would fail again. A change of the job or its children leads to a new plan.
             self._tell_full(observed, error)
             return plan.requeue_after_s
         self._traces.planned(observed.ref, observed.uid, observed.generation, since=began_s)

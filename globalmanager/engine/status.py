@@ -159,8 +159,7 @@ class StatusWriter:
             if job is None or uid_of(job) != uid:
                 job = await self._live.get(ref, uid=uid)
             for _ in range(_ATTEMPTS):
-                # The patch goes with the resourceVersion of `job`, so the API has this spec when it
-                # takes the patch.
+                # With the resourceVersion of `job`: the API takes the patch only for this spec.
                 _check_generation(ref, job, generation)
                 patch = patch_of(status_of(job))
                 try:

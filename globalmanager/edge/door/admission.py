@@ -87,7 +87,6 @@ class Lobby:
         self._warning.log(peer=address, unauthenticated=len(self))
 
     def leave(self, address: str) -> None:
-        """Free the place of one connection from this address."""
         network = network_of(address)
         self._peers[network] -= 1
         if not self._peers[network]:

@@ -44,8 +44,7 @@ class DoorConfiguration:
                 assert self._tokens is not None
                 return self._tokens
             case "serviceaccount":
-                # A handshake needs two requests to the Kubernetes API, so handshakes use at most
-                # half of the request rate.
+                # A handshake needs two requests, so all use at most half of the rate.
                 limits = ReviewLimits(per_s=self._settings.qps / 4)
                 return ServiceAccountAuthenticator(cluster, self._account, limits=limits)
             case "mtls":
@@ -56,9 +55,7 @@ class DoorConfiguration:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """The TLS files of the edge port; None for plain ws, which the settings must allow. Raises:
-    SettingsError
-    """
+    """The TLS files of the edge port; None for plain ws, if allowed. Raises: SettingsError"""
     certificate, key = settings.edge_tls_certificate, settings.edge_tls_key
     if bool(certificate) != bool(key):
         raise flag_error("edge_tls_certificate", "and --edge-tls-key must be given together")

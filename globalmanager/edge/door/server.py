@@ -255,9 +255,7 @@ class EdgeServer:
     async def _process_request(
         self, websocket: ServerConnection, request: Request
     ) -> Response | None:
-        """The response to a health check or a refused request. None: websockets answers with 101
-        and the session begins.
-        """
+        """The response to a health check or a refused request; None: the session may begin."""
         connection = cast(EdgeConnection, websocket)
         if request.path == HEALTH_PATH:
             return connection.respond(HTTPStatus.OK, "ok\n")

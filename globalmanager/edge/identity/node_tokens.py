@@ -68,10 +68,7 @@ class TokenAuthenticator(Authenticator):
 
 
 def read_tokens(path: Path) -> Mapping[str, NodeName]:
-    """Token digest (sha256 hex) -> node, from a token file.
-
-    Raises: SettingsError that names the line
-    """
+    """Token digest (sha256 hex) -> node. Raises: SettingsError that names the line"""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -63,7 +63,6 @@ class Reviews:
         self._due.pop(session, None)
 
     async def run(self) -> None:
-        """Review the sessions until this task is cancelled."""
         while True:
             await asyncio.sleep(self._pause_s())
             async with TaskGroup() as tasks:

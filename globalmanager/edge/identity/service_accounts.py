@@ -172,8 +172,7 @@ def node_of_review(status: Object, token: str, account: ServiceAccount) -> NodeN
     if not status.get("authenticated"):
         reason = str(status.get("error") or "it gives no reason").replace(token, "…")
         raise Unauthenticated(f"the cluster rejects the token: {reason[:_MAX_SAID_CHARS]}")
-    # An API server that does not know audiences accepts tokens for every audience. The answer
-    # of such a server names no audience.
+    # One that does not know audiences accepts tokens for each of them, and names none.
     if AUDIENCE not in (status.get("audiences") or ()):
         raise Unauthenticated(f"the token is not for the audience {AUDIENCE}")
     user = status.get("user") or {}

@@ -65,7 +65,6 @@ class DesiredSets:
 
     @property
     def nodes(self) -> Collection[NodeName]:
-        """The nodes that must hold a task."""
         return self._by_node.keys()
 
     def subscribe(self, subscriber: Subscriber) -> None:

@@ -66,7 +66,6 @@ class DriverTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def frame_rate(timing: DriverTiming) -> TokenBucket:
-    """The rate of the frames of one node."""
     return TokenBucket(
         qps=timing.frames_per_s, burst=timing.frames_burst, max_wait_s=math.inf, part="session"
     )
@@ -147,16 +146,13 @@ class SessionDriver:
 
     @property
     def unacknowledged_since(self) -> float:
-        """When the oldest change was made that the node has not acknowledged, by the clock of the
-        event loop; infinite when there is none.
-        """
+        """Loop time of the oldest change that the node has not acknowledged; infinite for none."""
         return min((since for _task, since in self._unacknowledged.values()), default=math.inf)
 
     def is_on(self, websocket: SessionConnection) -> bool:
         return self._websocket is websocket
 
     async def run(self) -> None:
-        """Serve the session until the connection is closed."""
         self._set_timer()
         try:
             async with TaskGroup() as tasks:

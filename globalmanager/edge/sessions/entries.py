@@ -41,9 +41,7 @@ class Sender(Protocol):
 
 
 class ReportKey(NamedTuple):
-    """A worker on one node, as one that moves may run on two for a while. A newer report with the
-    same key replaces an older one.
-    """
+    """A worker on one node: one that moves may run on two. A newer report replaces an older."""
 
     uid: Uid
     worker: WorkerName
@@ -112,7 +110,6 @@ class Mailbox:
         self.is_urgent |= entry.is_terminal
 
     def due_s(self) -> float:
-        """When the next write may begin."""
         open_at_s = self._open_for_ends_at_s if self.is_urgent else self._open_at_s
         return max(self.retry_at_s, open_at_s)
 

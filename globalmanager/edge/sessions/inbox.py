@@ -394,8 +394,7 @@ class Inbox:
         if mailbox.backoff is None:
             base_s, max_s = self._limits.backoff_base_s, self._limits.backoff_max_s
             mailbox.backoff = Backoff(base_s=base_s, max_s=max_s, floor_s=base_s / 10)
-        # The first failure is ordinary (a conflict), so it has no log line. The second failure in a
-        # row gets one line.
+        # The first failure is ordinary (a conflict). The second in a row gets one log line.
         if mailbox.backoff.failures == 1:
             reason = str(error) or type(error).__name__
             log.warning("reports not written, trying again", task=mailbox.task, reason=reason)

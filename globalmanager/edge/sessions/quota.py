@@ -60,13 +60,11 @@ class NodeQuota:
         self._nodes: dict[NodeName, _Node] = {}
 
     def put(self, node: NodeName, key: TaskKey, size_bytes: int) -> Decision:
-        """Add the task, or change its size."""
         if node not in self._nodes:
             self._nodes[node] = _Node(self._limits)
         return self._nodes[node].put(key, size_bytes)
 
     def remove(self, node: NodeName, key: TaskKey) -> Decision:
-        """Remove a task that `put` has added."""
         tasks = self._nodes[node]
         decision = tasks.remove(key)
         if not tasks.tenants:

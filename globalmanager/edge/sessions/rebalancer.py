@@ -42,9 +42,7 @@ def share_of(counts: Sequence[int]) -> int:
 
 
 def surplus_of(own: int, others: Sequence[int], *, is_moving: bool = False) -> int:
-    """The sessions that this replica has above its share, at least 0. A few are no surplus, unless
-    `is_moving`: then nodes are already being moved.
-    """
+    """The sessions above this replica's share; a few are none, unless nodes already move."""
     share = share_of((own, *others))
     slack = 0 if is_moving else max(MIN_SLACK, SLACK * share)
     return own - share if own > share + slack else 0
@@ -83,7 +81,6 @@ class Rebalancer:
         self._settled_by = -math.inf  # by the clock
 
     async def run(self) -> NoReturn:
-        """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(BATCH_LOOK_S if self._batch_size else LOOK_S)
             self.look()
