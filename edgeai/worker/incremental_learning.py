@@ -9,7 +9,6 @@ Each worker is a process of its own. train() and evaluate() end with a report, w
 A worker whose report nobody takes fails, and the job tries again.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -31,8 +30,6 @@ from edgeai.worker.joint_inference import mining_from
 from edgeai.worker.local_model import ContentError, ModelSource, ModelVersion
 from edgeai.worker.reporter import Reporter, reporter_from
 from edgeai.worker.results import finite_numbers
-
-log = logging.getLogger(__name__)
 
 COUNTS: Final = ("seen", "hard")
 FIRST_REPORT_S: Final = 300.0

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from common import logs
 from common.clock import SYSTEM_CLOCK, Clock
 from common.tasks import TaskGroup
 from edgeai.api.objects import LABEL_KIND, LABEL_NAME
@@ -28,8 +27,6 @@ from globalmanager.cache.informer import Informer, InformerSettings, InformerSub
 from globalmanager.cache.shared import SharedValues
 from globalmanager.cache.store import Store, by_controller, by_uid, controller_of
 from globalmanager.contract import STORAGE_ANNOTATIONS
-
-log = logs.get_logger(__name__)
 
 MANAGED: Final = "app.kubernetes.io/managed-by=edgeai"
 ALL: Final = ""

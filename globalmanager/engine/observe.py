@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from common import logs
 from edgeai.api.objects import labels_of
 from edgeai.api.resources import Object, ObjectRef
 from edgeai.api.status import condition_of
@@ -16,8 +15,6 @@ from globalmanager.engine.jobs import Jobs
 from globalmanager.engine.readers import Readers
 from globalmanager.engine.relation import JobRelation
 from globalmanager.ha.contacts import Contacts
-
-log = logs.get_logger(__name__)
 
 
 class Observer:

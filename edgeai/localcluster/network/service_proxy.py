@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from common.logs import get_logger
 from edgeai.localcluster.controllers.controller import Controller
 from edgeai.localcluster.controllers.events import EventRecorder
 from edgeai.localcluster.network.addresses import AddressPool
@@ -21,8 +20,6 @@ from edgeai.localcluster.objects.pods import is_ended, is_ready, is_selected
 from edgeai.localcluster.objects.resources import ENDPOINTS, PODS, SERVICES, Key, Object
 from edgeai.localcluster.objects.resources import key as key_of
 from edgeai.localcluster.objects.store import Change, Store
-
-log = get_logger(__name__)
 
 LISTEN_RETRY_S = 2.0
 

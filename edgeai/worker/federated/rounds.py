@@ -12,7 +12,7 @@ the result. After `deadline_s` a round closes with the updates that it has, if t
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
@@ -20,8 +20,6 @@ from edgeai.errors import SettingsError
 
 FIRST: Final = 1
 SEED: Final = 0  # the number of the round until there is a model
-
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
