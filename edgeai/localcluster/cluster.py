@@ -42,7 +42,7 @@ from edgeai.localcluster.state import (
     start_ticks,
     write_kubeconfig,
 )
-from edgeai.times import Clock, utc_now
+from edgeai.times import utc_now
 
 log = get_logger(__name__)
 
@@ -79,14 +79,12 @@ class Cluster:
         settings: ClusterSettings,
         *,
         containers: ContainerSettings = ContainerSettings(),  # noqa: B008 - frozen
-        now: Clock = utc_now,
     ) -> None:
         if not settings.nodes:
             raise SettingsError("flag --nodes", "must name one node at least")
         self._settings = settings
         self._openings = tuple(map(_opening, settings.openings))
         self._containers = containers
-        self._now = now
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -103,11 +101,11 @@ class Cluster:
             state = stack.enter_context(lock_directory(self._settings.state_dir))
             network = stack.enter_context(contextlib.closing(claim_network(state.network())))
             state.record_network(network.number)
-            store = stack.enter_context(contextlib.closing(Store(state.database, now=self._now)))
+            store = stack.enter_context(contextlib.closing(Store(state.database)))
             reaper = stack.enter_context(contextlib.closing(Reaper(self._settings.state_dir)))
             isolated = stack.enter_context(isolation(self._settings.isolated_nodes, self._openings))
             nodes = self._register_nodes(store, network)
-            server = await serve(store, token=state.token(), host=network.api_host, now=self._now)
+            server = await serve(store, token=state.token(), host=network.api_host)
             stack.push_async_callback(server.close)
             for bridge in await _bridges(isolated):
                 stack.push_async_callback(bridge.close)
@@ -123,7 +121,6 @@ class Cluster:
                 settings=self._containers,
                 access=ApiAccess(host=network.api_host, port=server.port, token=state.token()),
                 isolation=isolated,
-                now=self._now,
             )
             kubelet = Kubelet(nodes, host)
             server.api.log_source, server.api.exec_target = kubelet.logs, kubelet.execute
@@ -147,8 +144,8 @@ class Cluster:
             controllers = [
                 tasks.create_task(controller.run(), name=controller.name)
                 for controller in (
-                    DeploymentController(host.store, now=self._now),
-                    Scheduler(host.store, now=self._now),
+                    DeploymentController(host.store),
+                    Scheduler(host.store),
                     GarbageCollector(host.store),
                 )
             ]
@@ -166,7 +163,7 @@ class Cluster:
 
     def _register_nodes(self, store: Store, network: Network) -> dict[str, str]:
         try:
-            return register_nodes(store, network, dict.fromkeys(self._settings.nodes), self._now)
+            return register_nodes(store, network, dict.fromkeys(self._settings.nodes), utc_now)
         except APIError as error:
             raise ClusterError(f"--nodes: {error.message}") from error
 

@@ -25,7 +25,7 @@ class Figures(msgspec.Struct, frozen=True):
     centralised_accuracy: float
 
 
-def compare(parts: Mapping[str, Part], model: Path, *, rounds: int = ROUNDS) -> Figures:
+def compare(parts: Mapping[str, Part], model: Path) -> Figures:
     """Args: parts: edge -> its images; model: file of the federated model
 
     Raises: OSError, ValueError
@@ -35,18 +35,16 @@ def compare(parts: Mapping[str, Part], model: Path, *, rounds: int = ROUNDS) -> 
     federated = Perceptron()
     federated.load(str(model))
     return Figures(
-        local_accuracy=[
-            _accuracy(trained_alone(part.train, rounds), held_out) for part in parts.values()
-        ],
+        local_accuracy=[_accuracy(trained_alone(part.train), held_out) for part in parts.values()],
         federated_accuracy=_accuracy(federated, held_out),
-        centralised_accuracy=_accuracy(trained_alone(everything, rounds), held_out),
+        centralised_accuracy=_accuracy(trained_alone(everything), held_out),
     )
 
 
-def trained_alone(images: Digits, rounds: int) -> Perceptron:
-    """A model that is trained with the passes of one trainer in `rounds` rounds, but alone."""
+def trained_alone(images: Digits) -> Perceptron:
+    """A model that is trained with the passes of one trainer in all rounds, but alone."""
     perceptron = Perceptron()
-    for number in range(1, rounds + 1):
+    for number in range(1, ROUNDS + 1):
         perceptron.begin_round(number, perceptron.get_weights())
         perceptron.train(train_data=images)
     return perceptron

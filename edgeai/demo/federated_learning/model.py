@@ -28,8 +28,7 @@ Weights = dict[str, Floats]
 class Perceptron:
     """A perceptron with the methods of edgeai.worker.federated.FederatedEstimator."""
 
-    def __init__(self, *, epochs: int = EPOCHS) -> None:
-        self._epochs = epochs
+    def __init__(self) -> None:
         self._weights = initial()
         self._random = np.random.default_rng(SEED)
         self._round = 0
@@ -43,7 +42,7 @@ class Perceptron:
     def train(self, *, train_data: Digits, valid_data: Digits | None = None, **_: Any) -> None:
         """Train the model by stochastic gradient descent on the cross entropy."""
         rate = LEARNING_RATE / (1 + DECAY * self._round)
-        for _epoch in range(self._epochs):
+        for _epoch in range(EPOCHS):
             order = self._random.permutation(len(train_data))
             for start in range(0, len(order), BATCH):
                 self._step(train_data, order[start : start + BATCH], rate)
