@@ -220,17 +220,17 @@ class Adopt(msgspec.Struct, frozen=True):
     uid: Uid
 
 
-class Annotate(msgspec.Struct, frozen=True):
-    """Set annotations of a child that the plan otherwise never touches. After a conflict the engine
-    plans again. `Kind.annotates` has the types of such children.
+class Patch(msgspec.Struct, frozen=True):
+    """Send a merge patch for a child, or for an object that the job refers to, which the plan
+    otherwise never touches. After any other change of the object the engine plans again.
+    `Kind.patches` has the types of such objects.
     """
 
     ref: ObjectRef
-    uid: Uid
-    annotations: Mapping[str, str]
+    patch: Mapping[str, Any]
 
 
-Action = Create | Replace | Delete | PatchStatus | Adopt | Annotate
+Action = Create | Replace | Delete | PatchStatus | Adopt | Patch
 
 
 class Severity(enum.Enum):
@@ -427,8 +427,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     Raises: InvalidSpec, and no other exception, whatever the object contains"""
     owns: Mapping[ResourceType, UpdateRule] = {}
     """Type of the children -> what a plan does with a child that differs from the wanted child."""
-    annotates: frozenset[ResourceType] = frozenset()
-    """Types among `owns` whose annotations a plan sets by the action Annotate."""
+    patches: frozenset[ResourceType] = frozenset()
+    """Types among `owns`, and job resources among `references`, which a plan changes by Patch."""
     follows: Mapping[ResourceType, tuple[str, ...]] = {}
     """Type of the children -> label selectors of children that another controller made for jobs of
     this kind, before edgeai served the jobs. The engine follows these children too. A selector says

@@ -105,6 +105,9 @@ class DeploySpec(WorkerForm, frozen=True, kw_only=True, rename="camel"):
 
     model: HotModel
     """The Model that the worker has until the first deployment."""
+    publish: ModelName | None = None
+    """A Model whose URL becomes that of each deployed model. The services that use it give it out,
+    in the waves and under the guard of their rollouts. It needs an s3 URL in outputDir."""
     trigger: Trigger = Trigger()
     hard_example_mining: Mining | None = None
     """The algorithm that decides which samples are hard."""
@@ -196,6 +199,19 @@ class Deployed(msgspec.Struct, frozen=True):
     """Path on the node, or s3 URL."""
     time: Time
     """When that was decided."""
+    models: list[TrainedModel] = []
+    """The models of the round, in one or several formats."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The model that a Model got last. Each deployed model is published once."""
+
+    round: Number
+    """The round that has trained it."""
+    model: str
+    """The Model of deploySpec.publish."""
+    url: str
+    """The URL that it got."""
 
 
 class Round(msgspec.Struct, frozen=True, rename="camel"):
@@ -292,6 +308,8 @@ class IncrementalLearningJobStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The model that was deployed last. Absent before the first deployment."""
     former: Deployed | None = None
     """While a model is being deployed: the one before, which comes back when this one fails."""
+    published: Published | None = None
+    """The model that the Model of deploySpec.publish got last."""
     last: Outcome | None = None
     """How the last round ended."""
     metrics: list[Metric] = []

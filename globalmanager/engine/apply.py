@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from common import logs
 from common.tasks import TaskGroup
@@ -28,12 +28,12 @@ from globalmanager.cache.store import controller_of, version_of
 from globalmanager.contract import (
     Action,
     Adopt,
-    Annotate,
     Create,
     Delete,
     Event,
     Kind,
     Observed,
+    Patch,
     PatchStatus,
     Plan,
     Refusal,
@@ -265,8 +265,10 @@ class Applier:
                 await self._status.write(action.ref, action.uid, action.status, basis=basis)
             case Adopt():
                 return await self._adopt(observed, action)
-            case Annotate():
-                await self._annotate(observed, action)
+            case Patch():
+                await self._patch(observed, action.ref, action.patch)
+                # No Event: this is for programs, or the plan tells it.
+                log.info("done", action=f"patched {action.ref}")
         return None
 
     async def _create(self, observed: Observed, action: Create) -> Success | None:
@@ -314,18 +316,16 @@ class Applier:
 
     async def _adopt(self, observed: Observed, action: Adopt) -> Success:
         """Make the job the controller of an object. Raises: Conflict when it has changed"""
-        metadata = {**observed.references, **observed.scalers}[action.ref]["metadata"]
+        metadata = _seen(observed, action.ref)["metadata"]
         owners = [*(metadata.get("ownerReferences") or ()), owner_reference(observed)]
-        patch = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}
-        await self._live.patch(action.ref, {"metadata": patch})
+        await self._patch(observed, action.ref, {"metadata": {"ownerReferences": owners}})
         return self._success(observed, "Adopted", action.ref)
 
-    async def _annotate(self, observed: Observed, action: Annotate) -> None:
-        """Set annotations of a child, without an Event: they are for programs. Raises: Conflict"""
-        version = version_of(observed.children[action.ref])
-        metadata = {"resourceVersion": version, "annotations": dict(action.annotations)}
-        await self._live.patch(action.ref, {"metadata": metadata})
-        log.info("done", action=f"annotated {action.ref}")
+    async def _patch(self, observed: Observed, ref: ObjectRef, patch: Mapping[str, Any]) -> None:
+        """Raises: Conflict when the object has changed since it was observed"""
+        version = version_of(_seen(observed, ref))
+        metadata = {**patch.get("metadata", {}), "resourceVersion": version}
+        await self._live.patch(ref, {**patch, "metadata": metadata})
 
     async def _delete(self, observed: Observed, action: Delete) -> Success | None:
         if await self._live.delete(action.ref, action.uid, is_forced=action.is_forced):
@@ -342,6 +342,12 @@ class Applier:
             log.info("done", action=message)
             reason = self._kinds[observed.type].event_reason(what, type_)
             self._recorder.record(observed.object, Event(Severity.NORMAL, reason, message))
+
+
+def _seen(observed: Observed, ref: ObjectRef) -> Object:
+    """The object to patch, as the plan saw it."""
+    seen = (observed.children, observed.scalers, observed.references)
+    return next(objects[ref] for objects in seen if ref in objects)
 
 
 def _is_predecessor(owner: Object, observed: Observed) -> bool:

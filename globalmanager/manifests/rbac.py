@@ -66,25 +66,25 @@ def group_rules(group: str, kinds: Iterable[Kind] = KINDS) -> list[Rule]:
             updates.setdefault(type_, set()).add(update)
     role_rules = (dict(rule) for kind in kinds for rule in kind.role_rules)
     distinct = {str(rule): rule for rule in (*role_rules, *_exec_rules(kinds))}
-    annotated = frozenset(type_ for kind in kinds for type_ in kind.annotates)
+    patched = frozenset(type_ for kind in kinds for type_ in kind.patches)
     return [
         *(rule for kind in kinds for rule in _job_rules(kind, group)),
         *(
-            _rule([type_], _verbs(updates[type_], is_annotated=type_ in annotated))
+            _rule([type_], _verbs(updates[type_], is_patched=type_ in patched))
             for type_ in sorted(updates, key=str)
         ),
         *distinct.values(),
     ]
 
 
-def _verbs(updates: Collection[UpdateRule], *, is_annotated: bool) -> tuple[str, ...]:
+def _verbs(updates: Collection[UpdateRule], *, is_patched: bool) -> tuple[str, ...]:
     """The verbs for the objects of one type. The GlobalManager only reads the objects of a type
     that it never creates. It updates only the objects whose update rule is REPLACE.
     """
     if not updates:
         return _WATCH
     verbs = tuple(verb for verb in _ALL if verb != "update" or UpdateRule.REPLACE in updates)
-    return (*verbs, "patch") if is_annotated else verbs
+    return (*verbs, "patch") if is_patched else verbs
 
 
 def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
@@ -103,6 +103,9 @@ def _job_rules(kind: Kind, group: str) -> Iterator[Rule]:
         # a client that may delete an object may set the object's owner.
         creates = ("create",) if kind.makes_scalers else ()
         yield _rule([scaler], (*creates, "patch", "delete"))
+    for type_ in sorted(kind.patches, key=str):
+        if type_.group == group:  # of another kind, which has the right to read it
+            yield _rule([type_], ("patch",))
     for type_ in kind.foreign:
         yield _rule([type_], ("get", *_WATCH, "patch", "delete"))
         yield _rule([type_], ("patch",), subresource="status")

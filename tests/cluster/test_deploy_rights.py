@@ -273,6 +273,9 @@ def test_every_right_is_used_and_none_is_missing(
     read_by_rest(installation, manager, namespace)
     occupy_names(client, namespace)
     jobs = [client.create(each) for each in one_of_each(namespace)]
+    for job in jobs:
+        if job["kind"] == "IncrementalLearningJob":
+            deploy_a_round(client, job)
     for each in training_jobs(namespace, "short", activeDeadlineSeconds=1):
         client.create(each)
     wait_until_made(client, namespace)
@@ -323,6 +326,7 @@ def one_of_each(namespace: str) -> Iterator[Object]:
         }
         yield federation(namespace, group, "federation" if group == "edgeai.io" else "sedna-fed")
         yield learning(namespace, group, "learning" if group == "edgeai.io" else "sedna-learning")
+        yield model("fleet", namespace, group=group)
     yield service(namespace, name="taken")
     yield service(namespace, name="seized")
     yield federation(namespace, "edgeai.io", "occupied")
@@ -357,12 +361,22 @@ def federation(namespace: str, group: str, name: str) -> Object:
 def learning(namespace: str, group: str, name: str) -> Object:
     spec = incremental_learning_spec(initialModel={"name": "small"}, dataset={"name": "pictures"})
     spec["deploySpec"]["model"] = {"name": "small", "hotUpdate": True}
+    spec["deploySpec"]["publish"] = {"name": "fleet"}
+    spec["outputDir"] = "s3://out/rounds"
     return {
         "apiVersion": f"{group}/v1alpha1",
         "kind": "IncrementalLearningJob",
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+
+
+def deploy_a_round(client: Client, job: Object) -> None:
+    """So that its model is published."""
+    root = f"s3://out/rounds/{job['metadata']['name']}-{job['metadata']['uid'][:8]}"
+    deployed = {"round": 1, "model": "small", "url": f"{root}/1-0/model/m.onnx"}
+    status = {"deployed": {**deployed, "time": "2026-01-01T00:00:00Z"}}
+    client.patch(f"{path_of(job)}/status", {"status": status})
 
 
 def occupy_names(client: Client, namespace: str) -> None:

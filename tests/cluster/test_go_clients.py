@@ -73,10 +73,11 @@ OWN: Final = {
     "sedna.io/v1alpha1/IncrementalLearningJob": """spec.trainSpec.name spec.trainSpec.nodeName
         spec.trainSpec.workerSpec spec.evalSpec.name spec.evalSpec.nodeName spec.evalSpec.workerSpec
         spec.deploySpec.name spec.deploySpec.nodeName spec.deploySpec.workerSpec
-        spec.deploySpec.model.hotUpdate spec.suspend
+        spec.deploySpec.model.hotUpdate spec.deploySpec.publish spec.suspend
         status.observedGeneration status.conditions.observedGeneration status.phase
         status.edgeNodes status.active status.failed status.round status.current status.progress
-        status.deployed status.former status.last status.metrics status.workers""",
+        status.deployed status.former status.published status.last status.metrics
+        status.workers""",
     "sedna.io/v1alpha1/Model": """spec.sha256 status.observedGeneration status.conditions
         status.trainedBy status.digest status.nodes status.readyNodes status.versions
         status.returns status.workers""",

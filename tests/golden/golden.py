@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from globalmanager.contract import Action, Adopt, Annotate, Create, Delete, PatchStatus, Replace
+from globalmanager.contract import Action, Adopt, Create, Delete, Patch, PatchStatus, Replace
 from tests.golden import moments
 from tests.golden.cases import Case
 from tests.golden.world import CaseWorld, Json, identity, named
@@ -102,8 +102,8 @@ def _action(action: Action) -> dict[str, Json]:
             return {"delete": {**named(ref), "uid": uid}}
         case Adopt(ref=ref, uid=uid):
             return {"adopt": {**named(ref), "uid": uid}}
-        case Annotate(ref=ref, uid=uid, annotations=annotations):
-            return {"annotate": {**named(ref), "uid": uid, "annotations": dict(annotations)}}
+        case Patch(ref=ref, patch=patch):
+            return {"patch": {**named(ref), "patch": patch}}
         case PatchStatus(ref=ref, uid=uid, status=status):
             return {"patchStatus": {**named(ref), "uid": uid, "status": status}}
 

@@ -31,7 +31,6 @@ from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
     Adopt,
-    Annotate,
     Contact,
     Create,
     Delete,
@@ -39,6 +38,7 @@ from globalmanager.contract import (
     Job,
     Kind,
     Observed,
+    Patch,
     PatchStatus,
     Plan,
     Refusal,
@@ -375,10 +375,9 @@ class World:
                 other = self._others[ref]
                 assert other["metadata"].get("uid", "") == uid
                 self._others[ref] = {**other, "status": merged(other.get("status"), status)}
-            case Annotate(ref, uid, annotations):
-                child = self.children[ref]
-                assert child["metadata"]["uid"] == uid
-                self.children[ref] = merged(child, {"metadata": {"annotations": annotations}})
+            case Patch(ref, patch):
+                objects = self.children if ref in self.children else self._others
+                objects[ref] = merged(objects[ref], patch)
             case Adopt(ref):
                 owner = {"uid": self.object["metadata"]["uid"], "controller": True}
                 adopted = {"metadata": {"ownerReferences": [owner]}}

@@ -1,6 +1,7 @@
 """IncrementalLearningJob: a model at the edge is trained again and again with new samples."""
 
 from edgeai.api.incrementallearningjob import DEFINITION
+from edgeai.api.model import DEFINITION as MODEL
 from edgeai.api.schemas import Column
 from globalmanager.contract import Kind
 from globalmanager.kinds.edge.incrementallearningjob.assignments import assignments
@@ -22,6 +23,7 @@ KIND = Kind(
     ),
     read=read,
     owns=OWNS,
+    patches=frozenset(MODEL.resources),
     references=references,
     indirect_references=secrets,
     plan=plan,

@@ -19,7 +19,13 @@ from edgeai.faults import pod_faults
 from globalmanager.contract import Observed, Plan
 from globalmanager.kinds.edge import references as refs
 from globalmanager.kinds.edge import suspension
-from globalmanager.kinds.edge.incrementallearningjob import rounds, stages, triggers, workers
+from globalmanager.kinds.edge.incrementallearningjob import (
+    publishing,
+    rounds,
+    stages,
+    triggers,
+    workers,
+)
 from globalmanager.kinds.edge.incrementallearningjob import spec as types
 from globalmanager.kinds.edge.incrementallearningjob.assignments import nodes
 from globalmanager.kinds.edge.incrementallearningjob.rounds import Rounds, Step
@@ -55,23 +61,31 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _concluded(observed, state, findings, now)
     is_suspended = suspension.is_suspended(observed)
     job = Rounds(observed, spec, state, now)
-    step = Step(job.with_success()) if is_suspended else job.next_step()
+    published = publishing.noted(observed, spec, state)
+    if published != state:
+        step = Step(published)
+    elif is_suspended:
+        step = Step(job.with_success())
+    else:
+        step = job.next_step()
     forbidden = tuple(types.forbidden(observed, workers.urls(spec, step.state)))
     findings = (status.accepted(), refs.resolved(forbidden))
     if step.state != state:
         # First the decision. What follows from it comes with the next plan.
         decided = _concluded(observed, step.state, findings, now)
-        return msgspec.structs.replace(decided, is_decision=True)
+        events = (*decided.events, *publishing.events(state, step.state))
+        return msgspec.structs.replace(decided, events=events, is_decision=True)
     if forbidden:
         return _concluded(observed, state, findings, now, timers=step.timers)
     desired = workers.desired(observed, spec, state, now)
     actions = children.reconcile(
         observed, desired, workers.OWNS, exempt=workers.kept(observed, state)
     )
+    publication = () if is_suspended else tuple(publishing.patches(observed, spec, state))
     timers = step.timers
     if state.current is not None:
         timers = timers.add(workers.retry_left_s(state.current, now))
-    return _concluded(observed, state, findings, now, actions, timers)
+    return _concluded(observed, state, findings, now, (*actions, publication), timers)
 
 
 def _concluded(

@@ -321,7 +321,7 @@ class Rounds(NamedTuple):
         """The state in which the inference worker gets the model of the round."""
         model, time = self.spec.deploy_spec.model.name, rfc3339(self.now)
         url = types.of_format(current.models, types.model_format(self.observed, model))
-        deployed = Deployed(round=current.number, model=model, url=url, time=time)
+        deployed = Deployed(current.number, model, url, time, current.models)
         current = replace(current, since=time, last_report=workers.last_report(self.observed))
         return replace(self.state, current=current, deployed=deployed, former=self.state.deployed)
 

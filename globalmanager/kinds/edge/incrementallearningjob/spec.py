@@ -31,6 +31,7 @@ LEARNING: Final = "Learning"
 SAMPLES: Final = "num_of_samples"
 HARD_EXAMPLES: Final = "num_of_hard_examples"
 
+_PUBLISH: Final = "spec.deploySpec.publish.name"
 _CLOCK: Final = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)\Z")
 # A LocalController tells four items of a list.
 _METRIC: Final = re.compile(r"[^\[\]]+(\[[0-3]\])?\Z")
@@ -41,7 +42,7 @@ def read(object_: Object) -> IncrementalLearningJobSpec:
     spec = parse_spec(object_, IncrementalLearningJobSpec)
     # The workers have such names, which become labels of their pods.
     check_service_name(object_["metadata"]["name"], f"-{INFERENCE}")
-    for name, path in models(spec):
+    for name, path in _named(spec):
         check_object_name(name, path, "Model")
     check_object_name(spec.dataset.name, "spec.dataset.name", "Dataset")
     if not spec.dataset.train_prob:
@@ -52,6 +53,7 @@ def read(object_: Object) -> IncrementalLearningJobSpec:
     storage.check_url(spec.output_dir, "spec.outputDir")
     if not is_path(spec.output_dir):
         storage.check_bucket_url(spec.output_dir, "spec.outputDir")
+    _check_publish(spec)
     _check_trigger(spec.train_spec.trigger, "spec.trainSpec.trigger")
     _check_trigger(spec.deploy_spec.trigger, "spec.deploySpec.trigger")
     condition = spec.train_spec.trigger.condition
@@ -61,6 +63,19 @@ def read(object_: Object) -> IncrementalLearningJobSpec:
         raise InvalidSpec("spec.trainSpec.trigger.condition.metric", problem, remedy)
     mining.check(spec.deploy_spec.hard_example_mining, "spec.deploySpec.hardExampleMining")
     return spec
+
+
+def _check_publish(spec: IncrementalLearningJobSpec) -> None:
+    if spec.deploy_spec.publish is None:
+        return
+    for name, path in models(spec):
+        if name == spec.deploy_spec.publish.name:
+            problem = f"{shown(name)} is the Model of {path} too, and its change would end rounds"
+            raise InvalidSpec(_PUBLISH, problem, "name another Model, which services use")
+    if is_path(spec.output_dir):
+        problem = f"{shown(spec.output_dir)} is a directory of one node, and no other can fetch it"
+        remedy = "give the s3 URL of a directory in a bucket, or leave out spec.deploySpec.publish"
+        raise InvalidSpec("spec.outputDir", problem, remedy)
 
 
 def _check_trigger(trigger: Trigger, path: str) -> None:
@@ -87,11 +102,18 @@ def forms(spec: IncrementalLearningJobSpec) -> tuple[tuple[WorkerForm, str], ...
 
 
 def models(spec: IncrementalLearningJobSpec) -> Iterator[tuple[str, str]]:
-    """The name of each Model, with its path."""
+    """The name of each Model that workers read, with its path."""
     yield spec.initial_model.name, "spec.initialModel.name"
     yield spec.deploy_spec.model.name, "spec.deploySpec.model.name"
     if spec.eval_spec.initial_eval_model:
         yield spec.eval_spec.initial_eval_model.name, "spec.evalSpec.initialEvalModel.name"
+
+
+def _named(spec: IncrementalLearningJobSpec) -> Iterator[tuple[str, str]]:
+    """Those, and the Model that the deployed models are published by."""
+    yield from models(spec)
+    if spec.deploy_spec.publish:
+        yield spec.deploy_spec.publish.name, _PUBLISH
 
 
 def samples(observed: Observed, spec: IncrementalLearningJobSpec) -> int | None:
@@ -154,7 +176,7 @@ def references(job: Job) -> frozenset[ObjectRef]:
         return frozenset()
     named = refs.named(
         job,
-        models=[name for name, _ in models(spec)],
+        models=[name for name, _ in _named(spec)],
         datasets=[spec.dataset.name],
         forms=[form for form, _ in forms(spec)],
     )
@@ -171,7 +193,7 @@ def obstacles(observed: Observed, spec: IncrementalLearningJobSpec) -> tuple[ref
 def _missing(
     observed: Observed, spec: IncrementalLearningJobSpec
 ) -> Iterator[refs.Obstacle | None]:
-    for name, path in models(spec):
+    for name, path in _named(spec):
         yield refs.model_obstacle(observed, name, path)
     for worker in (spec.train_spec, spec.eval_spec):
         name, node = spec.dataset.name, fixed_node(worker)

@@ -13,6 +13,7 @@ from edgeai.api.incrementallearningjob import (
     Deployed,
     Outcome,
     Progress,
+    Published,
     Round,
     Stage,
     TrainedModel,
@@ -38,6 +39,7 @@ class State(msgspec.Struct, frozen=True):
     progress: Progress = Progress()
     deployed: Deployed | None = None
     former: Deployed | None = None
+    published: Published | None = None
     last: Outcome | None = None
     metrics: list[Metric] = []
 
@@ -63,6 +65,7 @@ def state_of(observed: Observed) -> State:
         progress=progress,
         deployed=_model(observed, fields, "deployed"),
         former=_model(observed, fields, "former"),
+        published=_part(fields, "published", Published),
         last=_part(fields, "last", Outcome),
         metrics=[Metric(str(one.get("key")), str(one.get("value"))) for one in metrics],
     )

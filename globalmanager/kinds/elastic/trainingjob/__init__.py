@@ -24,7 +24,7 @@ KIND = Kind(
     owns=launcher.OWNS,
     follows=workers.FOLLOWS,
     # Only for the annotation that makes the kubelet read the list of hosts again.
-    annotates=frozenset({PODS}),
+    patches=frozenset({PODS}),
     scalers=scalers.SCALERS,
     makes_scalers=True,
     executes=True,

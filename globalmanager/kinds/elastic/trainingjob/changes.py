@@ -11,7 +11,7 @@ from edgeai.api.objects import is_being_deleted
 from edgeai.api.resources import PODS, SECRETS, Object, ObjectRef, ref_of
 from edgeai.api.status import mapping
 from edgeai.api.training import CleanPods
-from globalmanager.contract import Action, Annotate, Create, Observed
+from globalmanager.contract import Action, Create, Observed, Patch
 from globalmanager.kinds.elastic.trainingjob import hosts, launcher, snapshot, workers
 from globalmanager.kinds.elastic.trainingjob.hosts import HostList
 from globalmanager.kinds.elastic.trainingjob.launcher import OWNS
@@ -115,12 +115,12 @@ def _secret_ref(observed: Observed) -> ObjectRef:
     return ObjectRef(SECRETS, observed.ref.namespace, observed.ref.name)
 
 
-def _nudge(pod: Object, nudge: Mapping[str, str]) -> tuple[Annotate, ...]:
+def _nudge(pod: Object, nudge: Mapping[str, str]) -> tuple[Patch, ...]:
     """The change of the launcher's pod that makes the kubelet read the ConfigMap again."""
     annotations = mapping(pod["metadata"].get("annotations"))
     if nudge.items() <= annotations.items() or is_being_deleted(pod):
         return ()
-    return (Annotate(ref_of(PODS, pod), pod["metadata"]["uid"], nudge),)
+    return (Patch(ref_of(PODS, pod), {"metadata": {"annotations": nudge}}),)
 
 
 def ended_job_changes(observed: Observed, policy: CleanPods) -> tuple[Action, ...]:

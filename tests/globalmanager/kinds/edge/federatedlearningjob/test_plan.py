@@ -8,7 +8,7 @@ import pytest
 
 from edgeai.api.resources import Object
 from edgeai.participants import participant_secret
-from globalmanager.contract import Action, Adopt, Annotate, Delete, PatchStatus
+from globalmanager.contract import Action, Adopt, Delete, Patch, PatchStatus
 from globalmanager.kinds.edge.federatedlearningjob import KIND
 from globalmanager.kinds.edge.federatedlearningjob.plan import REPLACED_AFTER_S
 from tests.globalmanager.kinds.edge.samples import (
@@ -44,7 +44,7 @@ def planned_actions(world: World, now: datetime = NOW) -> list[str]:
 
 
 def object_name(action: Action) -> str:
-    if isinstance(action, Delete | PatchStatus | Adopt | Annotate):
+    if isinstance(action, Delete | PatchStatus | Adopt | Patch):
         return action.ref.name
     name: str = action.object["metadata"]["name"]
     return name

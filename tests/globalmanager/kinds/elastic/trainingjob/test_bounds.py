@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from edgeai.api.resources import PODS
-from globalmanager.contract import Annotate, Create, Delete
+from globalmanager.contract import Create, Delete, Patch
 from globalmanager.kinds.elastic.trainingjob.spec import MAX_INDEX
 from globalmanager.kinds.elastic.trainingjob.table import recorded
 from tests.globalmanager.kinds.elastic.scalers.test_hostile import forge, in_time
@@ -130,7 +130,7 @@ def test_a_launcher_that_ends_is_not_annotated() -> None:
     terminating(world, LAUNCHER).pods_become("Failed", worker(1), reason="Evicted")
     for _ in range(4):
         plan = world.plan()
-        assert not [one for one in plan.actions if isinstance(one, Annotate)]
+        assert not [one for one in plan.actions if isinstance(one, Patch)]
         world.apply(plan)
     assert world.hosts() == workers(0, 2)
 

@@ -21,10 +21,10 @@ from edgeai.times import rfc3339
 from globalmanager.contract import (
     Action,
     Adopt,
-    Annotate,
     Create,
     Delete,
     Observed,
+    Patch,
     PatchStatus,
     Plan,
     Replace,
@@ -85,11 +85,9 @@ class Api:
                 self._put(ref, copied(object_))
             case Delete(ref, uid):
                 self._delete(ref, uid)
-            case Annotate(ref, _, annotations):
+            case Patch(ref, patch):
                 self._expect(ref, known[ref]["metadata"]["resourceVersion"])
-                self._put(
-                    ref, merged(self.objects[ref], {"metadata": {"annotations": annotations}})
-                )
+                self._put(ref, merged(self.objects[ref], patch))
             case Adopt(ref):
                 self._expect(ref, known[ref]["metadata"]["resourceVersion"])
                 owners = {"ownerReferences": [owner_reference(observed)]}

@@ -1,4 +1,4 @@
-"""A plan can annotate a child that it otherwise never touches."""
+"""A plan can change single fields of a child that it otherwise never touches."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from edgeai.api.resources import Object, ObjectRef
-from globalmanager.contract import Annotate, Observed, Plan
+from globalmanager.contract import Observed, Patch, Plan
 from tests.globalmanager import gadgets
 from tests.globalmanager.cluster import LocalApi, Manager, User, run_manager
 from tests.globalmanager.gadgets import CONFIGMAPS, gadget
@@ -28,12 +28,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     marks = (
         ()
         if known.get(MARK) == wanted[MARK]
-        else (Annotate(ref, child["metadata"]["uid"], wanted),)
+        else (Patch(ref, {"metadata": {"annotations": wanted}}),)
     )
     return msgspec.structs.replace(made, stages=(marks,))
 
 
-KIND = msgspec.structs.replace(gadgets.GADGET, plan=plan, annotates=frozenset({CONFIGMAPS}))
+KIND = msgspec.structs.replace(gadgets.GADGET, plan=plan, patches=frozenset({CONFIGMAPS}))
 
 
 @pytest.fixture
