@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from edgeai.errors import EdgeAIError
 from edgeai.worker import environment as environments
 from edgeai.worker import tensors
+from edgeai.worker.bucket import Bucket
 from edgeai.worker.environment import WorkerEnvironment, wrong
 from edgeai.worker.errors import EstimatorError
 from edgeai.worker.estimator import Estimator
@@ -133,19 +135,31 @@ class IncrementalLearning:
         """Train on the base model, save, and report. Returns: the metrics
 
         Args: options: arguments for the estimator's train()
-        Raises: NotReported; SettingsError; the errors of the estimator
+        Raises: NotReported; SettingsError; the errors of the estimator, and of obstore for a bucket
         """
         environment = self._environment
-        if not environment.model_url or "://" in environment.model_url:
-            raise wrong("MODEL_URL", "is no directory: give the job an outputDir on the node")
+        if not environment.model_url:
+            raise wrong("MODEL_URL", "is not set; set it to where the model is saved")
+        # Before the training, which may be long.
+        is_remote = "://" in environment.model_url
+        bucket = Bucket(environment.model_url, os.environ) if is_remote else None
         if environment.base_model_url and Path(environment.base_model_url).exists():
             self._estimator.load(environment.base_model_url)
         metrics = _metrics(self._estimator.train(train_data, **options))
-        target = Path(environment.model_url) / self._model_name
+        if bucket is None:
+            self._save(Path(environment.model_url))
+        else:
+            with TemporaryDirectory() as directory:
+                self._save(Path(directory))
+                bucket.save(Path(directory))
+        url = f"{environment.model_url.rstrip('/')}/{self._model_name}"
+        self._report_results("train", [(url, metrics)])
+        return metrics
+
+    def _save(self, directory: Path) -> None:
+        target = directory / self._model_name
         target.parent.mkdir(parents=True, exist_ok=True)
         self._estimator.save(str(target))
-        self._report_results("train", [(str(target), metrics)])
-        return metrics
 
     def evaluate(self, data: Any, **options: Any) -> list[dict[str, float]]:
         """Evaluate the new model and the deployed one, and report. Returns: the metrics of each

@@ -1,10 +1,17 @@
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
+from obstore.exceptions import BaseError
 
+from edgeai.errors import SettingsError
 from edgeai.worker import EstimatorError, IncrementalLearning
 from edgeai.worker.incremental_learning import LearningEnvironment, from_environ
+from tests.support.http_server import serving
 
 
 class Scripted:
@@ -57,3 +64,86 @@ def test_a_training_needs_no_metrics(environment: LearningEnvironment, result: A
     learning = IncrementalLearning(Scripted(result), environment=environment)
     assert learning.train([1.0]) == {}
     assert Path(environment.model_url, "model").exists()
+
+
+# ---- buckets ------------------------------------------------------------------------------------
+
+
+class S3:
+    """An S3 server that takes objects from who has the key `AKID`."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if "AWS4-HMAC-SHA256 Credential=AKID/" not in request.headers.get("Authorization", ""):
+            return web.Response(status=403, text="<Error><Code>AccessDenied</Code></Error>")
+        self.objects[request.path] = await request.read()
+        return web.Response(headers={"ETag": '"e"'})
+
+
+class Saving(Scripted):
+    """Saves files below the path; "": the path is a file."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__({"loss": 0.5})
+        self.names = names
+        self.trained = 0
+
+    def train(self, train_data: Any, **options: Any) -> Any:
+        self.trained += 1
+        return self.result
+
+    def save(self, model_url: str) -> None:
+        for name in self.names:
+            path = Path(model_url) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"weights {name}")
+
+
+async def train(estimator: Any, url: str, monkeypatch: Any, key: str = "AKID") -> dict[str, bytes]:
+    """What a training saves into the bucket."""
+    bucket = S3()
+    async with serving(bucket.answer) as server:
+        variables = {"S3_ENDPOINT_URL": server, "ACCESS_KEY_ID": key, "SECRET_ACCESS_KEY": "s"}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        environment = from_environ({"MODEL_URL": url})
+        learning = IncrementalLearning(estimator, environment=environment, model_name="m.pb")
+        await asyncio.to_thread(learning.train, [1.0])
+    return bucket.objects
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_a_model_is_saved_into_a_bucket(slash: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = await train(Saving(""), f"s3://b/out/1-0/model{slash}", monkeypatch)
+    assert saved == {"/b/out/1-0/model/m.pb": b"weights "}
+
+
+async def test_all_files_of_a_model_are_saved_into_a_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved = await train(Saving("a", "x/b"), "s3://b/model", monkeypatch)
+    assert saved == {"/b/model/m.pb/a": b"weights a", "/b/model/m.pb/x/b": b"weights x/b"}
+
+
+async def test_a_bucket_that_refuses_the_keys_fails_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises((BaseError, OSError), match="403"):
+        await train(Saving(""), "s3://b/model", monkeypatch, key="other")
+
+
+def test_without_obstore_nothing_is_trained_for_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    estimator = Saving("")
+    environment = from_environ({"MODEL_URL": "s3://b/model"})
+    with pytest.raises(SettingsError, match="pip install obstore"):
+        IncrementalLearning(estimator, environment=environment).train([1.0])
+    assert estimator.trained == 0
+
+
+def test_no_other_url_is_a_place_for_a_model(environment: LearningEnvironment) -> None:
+    other = msgspec.structs.replace(environment, model_url="https://h/model")
+    with pytest.raises(SettingsError, match="no s3 URL"):
+        IncrementalLearning(Saving(""), environment=other).train([1.0])
