@@ -1,6 +1,6 @@
 """A name of a stand-in means one class, so that a reader of a test knows what it plays."""
 
-import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,9 +10,8 @@ NAMES = ("Clock", "Cluster", "Installation", "Job", "Manager", "Node", "Replica"
 
 def test_a_name_means_one_class() -> None:
     classes = Counter(
-        node.name
+        name
         for path in TESTS.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
+        for name in re.findall(r"^ *class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     )
     assert {name: classes[name] for name in NAMES} == dict.fromkeys(NAMES, 1)
