@@ -53,7 +53,6 @@ class Api:
         return self.request("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """The object at `path`; None if there is no such object."""
         try:
             return self.get(path)
         except ApiError as error:

@@ -25,8 +25,6 @@ NODES_DIR: Final = "nodes"  # state of each LocalController
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """A running edgeai on this machine."""
-
     state_dir: Path
     cluster: ClusterProcess
     api: Api
@@ -126,7 +124,6 @@ def connect(state_dir: Path) -> Environment:
 
 
 def find(state_dir: Path) -> Environment | None:
-    """The environment that runs in `state_dir`; None if no environment runs in this directory."""
     state_dir = state_dir.resolve()
     cluster = process.running(state_dir)
     if cluster is None:

@@ -37,8 +37,6 @@ class Output(enum.StrEnum):
 
 
 class ObjectOutput(enum.StrEnum):
-    """Of a command that prints objects."""
-
     TABLE = "table"
     WIDE = "wide"
     NAME = "name"
@@ -86,8 +84,6 @@ def job_of(words: Sequence[str]) -> str:
 
 
 class Cluster(NamedTuple):
-    """The cluster and the namespace that a command works with."""
-
     state_dir: Path
     kubeconfig: Path | None
     context: str

@@ -64,8 +64,6 @@ LIBRARIES: Final = {
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """A runtime and its place in the cache."""
-
     lock: Path
     """File with all packages of the runtime and their hashes."""
     cache: Path

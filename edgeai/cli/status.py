@@ -93,7 +93,6 @@ def from_rest(rest_url: str) -> Status:
 
 
 def page(status: Status) -> Group:
-    """The whole page of `edgeai status`."""
     now = times.utc_now()
     tables = [nodes_table(status.nodes, now), jobs_table(status.jobs, now)]
     return Group(*tables, *([scalers_table(status.scalers, now)] if status.scalers else []))

@@ -42,8 +42,6 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAccess(NamedTuple):
-    """The URL and the bearer token of the local cluster's API."""
-
     url: str
     token: str
 

@@ -55,7 +55,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def conditions_of(object_: Object) -> tuple[Condition, ...]:
-    """The conditions in the order of the status."""
     return tuple(map(_condition, summary.conditions_of(object_.get("status"))))
 
 

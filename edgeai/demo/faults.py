@@ -76,7 +76,6 @@ def cut(line: "EdgeLine", worker: str, *, at_round: int) -> Script:
 
 
 def round_of(status: Status) -> int:
-    """The current round of the job."""
     number: int = status.get("round", 0)
     return number
 

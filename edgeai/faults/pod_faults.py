@@ -51,7 +51,6 @@ def examine(pods: Iterable[Object], now: datetime | None = None) -> Examination:
 
 
 def first_fault(pods: Iterable[Object], now: datetime | None = None) -> Fault | None:
-    """The first fault of `examine`."""
     return next(iter(examine(pods, now).faults), None)
 
 

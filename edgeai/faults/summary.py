@@ -27,7 +27,6 @@ _MAX_NAME_CHARS: Final = 80
 
 
 def conditions_of(status: Any) -> tuple[Mapping[str, Any], ...]:
-    """The conditions, in the order of the status."""
     return tuple(mappings(mapping(status).get("conditions")))
 
 

@@ -137,7 +137,6 @@ class KubeClient:
         return self._but(transport=self._sender.policy.transport.bearing(token))
 
     def _but(self, **changes: Any) -> Self:
-        """A client whose policy differs in these fields."""
         client = copy.copy(self)
         client._sender = Sender(self._sender.policy._replace(**changes))
         return client

@@ -56,7 +56,6 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def query(container: str, command: Sequence[str], *, has_stdin: bool) -> list[tuple[str, str]]:
-    """The query of the URL."""
     parameters = [("container", container), *(("command", argument) for argument in command)]
     return [*parameters, ("stdin", str(has_stdin).lower()), ("stdout", "true"), ("stderr", "true")]
 

@@ -96,8 +96,6 @@ class Plugin(msgspec.Struct, rename="camel"):
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """Keeps what a process writes."""
-
     def __init__(self) -> None:
         self.stdout, self.stderr = bytearray(), bytearray()
         self.is_over = asyncio.Event()

@@ -49,8 +49,6 @@ def no_check() -> None:
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates, deadlines and limits of the client."""
-
     qps: float = 500.0
     """Average requests per second. A server with priority and fairness limits how many requests it
     executes at the same time, and not their rate. This client has fewer requests under way than a
@@ -147,8 +145,6 @@ def rate_of(settings: ClientSettings) -> SharedRate:
 
 
 class Sender:
-    """Sends requests for many tasks at the same time."""
-
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 

@@ -35,8 +35,6 @@ class LCServer(msgspec.Struct, frozen=True):
 
 
 class Transport(enum.StrEnum):
-    """How a worker reaches its peer in the cloud."""
-
     AUTO = "auto"  # directly where the peer's address answers from the node, else by the relay
     DIRECT = "direct"
     RELAY = "relay"  # through the LocalController of the node

@@ -25,8 +25,6 @@ MAX_IDLE_CONNECTIONS: Final = 4
 
 
 class Failure(enum.Enum):
-    """Why there is no answer."""
-
     TIMEOUT = enum.auto()
     UNREACHABLE = enum.auto()
     MALFORMED = enum.auto()

@@ -54,7 +54,6 @@ class Team:
 
     @property
     def hosts(self) -> list[str]:
-        """The workers that take part now."""
         return sorted(self._connections)
 
     def refresh(self) -> None:
@@ -99,7 +98,6 @@ class Team:
         return np.sum([vector for vector, _ in answers], axis=0), sum(loss for _, loss in answers)
 
     def close(self) -> None:
-        """End all workers."""
         for host in [*self._programs]:
             self._end(host)
         self._listener.close()

@@ -27,8 +27,6 @@ SEED: Final = 0
 
 
 class Part(NamedTuple):
-    """The training images and the held-out images of one edge."""
-
     train: Digits
     held_out: Digits
 

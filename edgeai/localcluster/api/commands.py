@@ -84,7 +84,6 @@ async def _stream(socket: web.WebSocketResponse, execution: Execution) -> None:
 
 
 async def _feed(socket: web.WebSocketResponse, execution: Execution) -> None:
-    """Pass on the client's messages until the client disconnects."""
     async for message in socket:
         if message.type is not WSMsgType.BINARY or not message.data:
             continue

@@ -62,7 +62,6 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def _entries(resource: Resource) -> list[Object]:
-    """The entries of a resource and of its subresources in an APIResourceList."""
     main: Object = {
         "name": resource.plural,
         "singularName": resource.singular_name,

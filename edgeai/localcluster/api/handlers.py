@@ -28,8 +28,6 @@ _NO_FIELD_MANAGER = errors.required("fieldManager", "is required for apply patch
 
 
 class Call(NamedTuple):
-    """A request for a resource, with its parsed path and query."""
-
     request: web.Request
     target: Target
     query: Query
@@ -40,7 +38,6 @@ class Call(NamedTuple):
 
     @property
     def key(self) -> tuple[Resource, str, str]:
-        """Resource, namespace and name of the object that the path names."""
         return self.target.resource, self.target.namespace, self.target.name
 
     @property
@@ -68,8 +65,6 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 class API:
-    """Serves the resources of one store."""
-
     def __init__(self, store: Store, *, now: Clock, bookmark_interval_s: float) -> None:
         self._store = store
         self._now = now
@@ -94,7 +89,6 @@ class API:
         }
 
     def close(self) -> None:
-        """End the watches of all clients."""
         for watch in self._store.watches:
             watch.close()
 
@@ -238,7 +232,6 @@ class API:
         return self._replace(call, _with_name_of_path(call.target, patched))
 
     def _replace(self, call: Call, object_: Object) -> web.Response:
-        """Answer with the stored object after an update."""
         warnings = _warnings(call, object_)
         updated = self._store.update(
             call.resource,

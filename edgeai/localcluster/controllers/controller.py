@@ -44,7 +44,6 @@ class Controller(abc.ABC, Generic[K]):
         """Returns: seconds until the key is added again; None: only the next change adds it"""
 
     async def run(self) -> None:
-        """Run the controller until cancelled."""
         unlisten = self._store.listen(self._changed)
         try:
             self._add_all()

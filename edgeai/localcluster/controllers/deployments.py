@@ -38,8 +38,6 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class _PodsByState(msgspec.Struct, frozen=True):
-    """The pods of one Deployment, in four groups."""
-
     new: list[Object]
     """Pods of the current template that have not ended."""
     old: list[Object]
@@ -131,7 +129,6 @@ def hash_of(pod: Object) -> str:
 
 
 def new_pod(deployment: Object) -> Object:
-    """A pod of the Deployment's current template, with a random name."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
     base = template.get("metadata") or {}
     hash_ = template_hash(deployment)
@@ -207,7 +204,6 @@ def is_matched(deployment: Object, pod: Object) -> bool:
 
 
 def owner_reference(deployment: Object) -> Object:
-    """The ownerReference of the pods that the Deployment controls."""
     return {
         "apiVersion": DEPLOYMENTS.group_version,
         "kind": DEPLOYMENTS.kind,
@@ -219,8 +215,6 @@ def owner_reference(deployment: Object) -> Object:
 
 
 class DeploymentController(Controller[Key]):
-    """Carries out the plan of every Deployment."""
-
     def __init__(self, store: Store, *, now: times.Clock = times.utc_now) -> None:
         super().__init__(store, "deployments")
         self._now = now

@@ -88,8 +88,6 @@ def _labels(node: Object) -> dict[str, str]:
 
 
 class Scheduler(Controller[Key]):
-    """Binds pods that have no node yet, and deletes pods whose node is gone."""
-
     def __init__(self, store: Store, *, now: Clock = utc_now) -> None:
         super().__init__(store, "scheduler")
         self._now = now

@@ -27,7 +27,6 @@ class ApiAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables of a container whose pod has an account."""
         return {
             "KUBERNETES_SERVICE_HOST": self.host,
             "KUBERNETES_SERVICE_PORT": str(self.port),

@@ -47,7 +47,6 @@ PULL_TRY_S, PULL_FIRST_S, PULL_MAX_S = 0.5, 1.0, 60.0  # of an image that cannot
 
 
 async def pause(event: asyncio.Event, limit_s: float) -> None:
-    """Wait for an event, at most `limit_s` seconds."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await event.wait()
@@ -80,8 +79,6 @@ async def retried(
 
 
 class ContainerSettings(msgspec.Struct, frozen=True):
-    """Settings for every container of a cluster."""
-
     restart_first_s: float = 1.0
     """Wait before the second restart in a row. The first restart is immediate."""
     restart_max_s: float = 60.0
@@ -91,8 +88,6 @@ class ContainerSettings(msgspec.Struct, frozen=True):
 
 
 class RestartBackoff:
-    """Computes the waits before the restarts of one container."""
-
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._restarts = 0  # restarts in a row
@@ -237,7 +232,6 @@ class Container:
                 process.close()
 
     async def _supervise(self, process: ContainerProcess, launch: Launch) -> None:
-        """Record the start of the process, probe it while it runs, record its end."""
         self._process = process
         started_at = rfc3339(self._pod.host.now())
         self._record_start(process, started_at)

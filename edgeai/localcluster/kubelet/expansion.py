@@ -66,8 +66,6 @@ class PathRewriter:
 
 
 class ServiceHost(msgspec.Struct, frozen=True):
-    """A Service, and the address that replaces its host names."""
-
     name: str
     namespace: str
     address: str

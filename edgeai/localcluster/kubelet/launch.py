@@ -43,8 +43,6 @@ class ContainerStartError(ClusterError):
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a container gets from its pod and from the machine."""
-
     pod: Object
     pod_ip: str
     host_ip: str
@@ -64,8 +62,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to execute, with its arguments, environment and working directory."""
-
     executable: str
     argv: tuple[str, ...]
     env: Mapping[str, str]

@@ -324,7 +324,6 @@ class Pod:
         return self.host.isolation.networks.get(self._object["spec"]["nodeName"])
 
     def _services(self) -> list[ServiceHost]:
-        """The Services whose names the pod's containers may know."""
         hosts = service_hosts(self.host.store.list(SERVICES).items, self.host.addresses)
         if self._network is None:
             return hosts

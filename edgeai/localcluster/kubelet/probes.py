@@ -18,8 +18,6 @@ Exec = Callable[[Sequence[str]], Awaitable[int]]
 
 
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The address and the ports of a container, and a function that runs a command in it."""
-
     pod_ip: str
     ports: dict[str, int]
     """Port name -> port number."""

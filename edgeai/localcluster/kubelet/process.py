@@ -227,7 +227,6 @@ class ContainerExecution:
         return self._end.done()
 
     def kill(self) -> None:
-        """Kill the command and its process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

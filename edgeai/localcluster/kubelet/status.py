@@ -50,7 +50,6 @@ class ContainerRecord(
         return self.restart_count + (1 if has_run else 0)
 
     def run(self, state: Object, container_id: str) -> None:
-        """Record the start of a new run."""
         self.restart_count = self.next_run
         self.enter(state)
         self.container_id = container_id

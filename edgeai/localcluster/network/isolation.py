@@ -70,8 +70,6 @@ class NodeNetwork:
 
 
 class Isolation(msgspec.Struct, frozen=True):
-    """The isolated nodes of one cluster, and what they all reach."""
-
     networks: Mapping[str, NodeNetwork]
     """Node -> its network."""
     openings: frozenset[Opening]

@@ -17,8 +17,6 @@ Address = tuple[str, int]
 
 
 class Listener:
-    """Listens on one address and port, and forwards the connections."""
-
     def __init__(self, address: str) -> None:
         self.address = address
         self._backends: tuple[Address, ...] = ()
@@ -56,7 +54,6 @@ class Listener:
         return listener
 
     async def _add(self, listening: socket.socket) -> None:
-        """Take the connections of one more socket."""
         server = await asyncio.start_server(
             self._accept, sock=listening, limit=BUFFER_BYTES, start_serving=False
         )

@@ -14,8 +14,6 @@ from edgeai.localcluster.errors import ClusterError
 
 
 class ContainerQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a container."""
-
     namespace: str
     pod: str
     uid: str
@@ -24,8 +22,6 @@ class ContainerQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogQuery(ContainerQuery, frozen=True, kw_only=True):
-    """Names a container, and the lines that a client wants of the container's log."""
-
     follow: bool = False
     """Stream new lines until the run ends."""
     previous: bool = False
@@ -48,8 +44,6 @@ class CannotExecute(ClusterError):
 
 
 class Execution(Protocol):
-    """A command that runs."""
-
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
 

@@ -23,7 +23,6 @@ class APIError(ClusterError):
         self.details = details
 
     def status(self) -> Object:
-        """The `Status` object of the API."""
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",

@@ -39,8 +39,6 @@ _ADDRESS_KEYS = ("containerPort", "port", "type")
 
 
 class PatchType(StrEnum):
-    """The media types of patches."""
-
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"

@@ -22,8 +22,6 @@ _REQUIREMENT = re.compile(
 
 
 class Selectable(msgspec.Struct, frozen=True):
-    """The labels and the fields of an object that a selector compares."""
-
     labels: Mapping[str, str]
     fields: Mapping[str, str]
 

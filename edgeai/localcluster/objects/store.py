@@ -171,14 +171,12 @@ class Store:
         return self._version
 
     def close(self) -> None:
-        """End all watches and close the file."""
         for watch in self.watches:
             watch.close()
         self._database.close()
 
     @property
     def watches(self) -> tuple[Watch, ...]:
-        """The watches that are open."""
         return tuple(watch for history in self._histories.values() for watch in history.watches)
 
     # Methods that read objects
@@ -194,7 +192,6 @@ class Store:
         return object_
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """Read one object. Returns: None if the store has no such object"""
         body = self._database.body(resource.group_resource, namespace, name)
         return None if body is None else _served(resource, _decode(body))
 

@@ -402,7 +402,6 @@ class _Resends:
 
 
 def _error_text(response: Response) -> str:
-    """The text in the body of an error."""
     try:
         return str(msgspec.json.decode(response.body, type=dict[str, str])["error"])[:500]
     except (msgspec.DecodeError, KeyError):

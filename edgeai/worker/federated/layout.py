@@ -49,7 +49,6 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many numbers the vector has."""
         return sum(tensor.size for tensor in self.tensors)
 
 

@@ -73,8 +73,6 @@ class Damaged(WeightsError):
 
 
 class Encoding(msgspec.Struct, frozen=True):
-    """How numbers are encoded on the wire."""
-
     precision: Precision = "float32"
     compression: Compression = "none"
 
@@ -138,7 +136,6 @@ def decode(body: bytes, type_: type[Message]) -> Message:
 
 
 def pieces(numbers: int) -> int:
-    """The number of pieces of a vector with `numbers` numbers."""
     return -(-numbers // PIECE_NUMBERS)
 
 
@@ -152,7 +149,6 @@ def itemsize(encoding: Encoding) -> int:
 
 
 def empty(shape: tuple[int, ...], encoding: Encoding) -> npt.NDArray[np.floating[Any]]:
-    """An array for numbers in wire precision."""
     return np.empty(shape, dtype=_WIRE[encoding.precision])
 
 
@@ -223,7 +219,6 @@ def _inflated(body: Data, size: int) -> bytes:
 
 
 def offer_of(parts: Iterable[Data]) -> Offer:
-    """The Offer of an update with these pieces."""
     crcs = b"".join(map(crc, parts))
     return Offer(hashlib.sha256(crcs).hexdigest(), crcs)
 

@@ -108,7 +108,6 @@ class Rounds:
         return next((name for name in self._last_beat_s if name in present), "")
 
     def useful(self) -> int:
-        """The number of updates with samples."""
         return sum(samples > 0 for samples in self._samples.values())
 
     def can_close(self, now_s: float) -> bool:

@@ -280,8 +280,6 @@ class _Handler(BoundedHandler):
 
 
 class _Call(NamedTuple):
-    """The parsed parts of one request."""
-
     body: bytes
     pieces: Iterator[Data]
     query: dict[str, str]

@@ -13,7 +13,6 @@ _FLOAT_BYTES: Final = 4
 
 
 def read(file: BinaryIO, start: int, count: int) -> Vector:
-    """Read `count` numbers, from index `start` on."""
     file.seek(start * _FLOAT_BYTES)
     return np.frombuffer(file.read(count * _FLOAT_BYTES), dtype="<f4")
 
