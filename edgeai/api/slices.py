@@ -45,7 +45,6 @@ def slice_names(job: str) -> list[str]:
 
 
 def slice_name(job: str, worker: WorkerName) -> str:
-    """The slice that has the entry of the worker."""
     return slice_names(job)[crc32(key_of(worker).encode()) % SLICES]
 
 

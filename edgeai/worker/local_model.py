@@ -69,10 +69,7 @@ class ModelSource:
 
 
 class LocalModel(ModelSource):
-    """Args:
-    name: of the Model
-    directory: where the content goes
-    """
+    """Args: name: of the Model; directory: where the content goes"""
 
     def __init__(self, server: LCServer, worker: str, name: str, directory: Path) -> None:
         self._path = f"{server.path}/v1/workers/{quote(worker, safe='')}/models/{quote(name)}"

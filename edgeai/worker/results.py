@@ -51,10 +51,7 @@ class InferenceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Totals since this process started.
-
-    Raises: ValueError if the totals contradict each other
-    """
+    """Totals since this process started. Raises: ValueError if they contradict each other"""
 
     seen: int = 0
     hard: int = 0

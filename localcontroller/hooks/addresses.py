@@ -72,8 +72,6 @@ def _embedded(address: Address) -> Address:
 
 
 class AddressRefused(OSError):
-    """A connection was not opened, because of its address."""
-
     def __init__(self, address: str) -> None:
         super().__init__(errno.EACCES, f"the address {address} is not allowed")
 

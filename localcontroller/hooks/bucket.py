@@ -48,10 +48,7 @@ _MAX_PROBLEM_CHARS: Final = 300
 
 
 class BucketSource(DatasetSource):
-    """A Dataset in an S3 bucket.
-
-    Raises: SourceError
-    """
+    """A Dataset in an S3 bucket. Raises: SourceError"""
 
     def __init__(self, request: CountRequest, key_files: KeyFiles) -> None:
         super().__init__(request)
@@ -108,10 +105,7 @@ class BucketSource(DatasetSource):
 
 
 class BucketContent:
-    """The content of a Model in an S3 bucket.
-
-    Raises: SourceError
-    """
+    """The content of a Model in an S3 bucket. Raises: SourceError"""
 
     def __init__(self, url: str, timeouts: SourceTimeouts, keys: BucketKeys, route: Route) -> None:
         self._bucket, self._path = _bucket_and_key(url)

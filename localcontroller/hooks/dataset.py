@@ -107,7 +107,6 @@ class DatasetHook(TaskFollower):
         self._slow_slots = asyncio.Semaphore(MAX_CHECKS)  # for Datasets whose last check was slow
 
     async def watch(self, task: TaskRow) -> None:
-        """Check the Dataset and report the result, once in each period."""
         dataset = HeldDataset(task, self._factory)
         while True:
             await self._check(dataset)
@@ -131,8 +130,6 @@ class DatasetHook(TaskFollower):
 
 
 class HeldDataset:
-    """One Dataset that this node holds: its source, and the result of its last check."""
-
     def __init__(self, task: TaskRow, factory: SourceFactory) -> None:
         self.key = task.key
         self.uid = task.uid

@@ -45,8 +45,6 @@ _fingerprint: Final = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "
 
 
 class FileContent(NamedTuple):
-    """The result of reading a file or directory."""
-
     samples: int
     fingerprint: tuple[int, ...] | None = None
     """None: the content is a directory, and each check counts its files again."""

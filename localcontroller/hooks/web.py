@@ -40,10 +40,7 @@ _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class WebSource(DatasetSource):
-    """A Dataset behind an http or https URL.
-
-    Args: networks: see SourceOptions
-    """
+    """A Dataset behind an http or https URL. Args: networks: see SourceOptions"""
 
     def __init__(self, request: CountRequest, networks: Collection[Network]) -> None:
         super().__init__(request)
@@ -78,8 +75,6 @@ class WebSource(DatasetSource):
 
 
 class WebContent:
-    """The content of a Model behind an http or https URL."""
-
     def __init__(self, url: str, timeouts: SourceTimeouts, route: Route) -> None:
         self._url = url
         self._timeouts = timeouts

@@ -42,7 +42,6 @@ def save(path: Path, weights: Floats, bias: Floats) -> None:
 
 
 def accuracy(path: Path, data: Digits) -> float:
-    """The share of images that the model of the file recognises."""
     model = Classifier()
     model.load(str(path))
     return float((model.predict(data.images).argmax(axis=1) == data.labels).mean())

@@ -20,8 +20,6 @@ NOISE: Final = 0.05
 
 
 class Files(msgspec.Struct, frozen=True):
-    """What the example writes below one directory."""
-
     directory: Path
 
     @property

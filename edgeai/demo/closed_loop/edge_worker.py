@@ -41,8 +41,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=str.upper):
 
 
 class Tally:
-    """What the worker was asked, and what it answered."""
-
     def __init__(self) -> None:
         self._asked = self._answered = 0
         self._seen, self._correct = Counter[int](), Counter[int]()

@@ -141,8 +141,6 @@ class _Loop:
         self.service = stage.apply(on, running, manifests)
 
     def collect(self) -> None:
-        """Wait until the Dataset counts enough hard examples."""
-
         def look(dataset: Object) -> Look:
             count = (dataset.get("status") or {}).get("numberOfSamples") or 0
             view = _line("Dataset", f"{count} hard images kept by the cloud worker")

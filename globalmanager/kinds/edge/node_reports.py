@@ -16,7 +16,6 @@ def details_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_present(entry: Mapping[str, Any], version: int) -> bool:
-    """Whether the entry is about this version of the assignment."""
     return details_of(entry).get("generation") == str(version)
 
 

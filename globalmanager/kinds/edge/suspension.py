@@ -12,7 +12,6 @@ def is_suspended(observed: Observed) -> bool:
 
 
 def findings(observed: Observed) -> tuple[Finding, ...]:
-    """Condition Suspended of a job that is suspended, or was."""
     if is_suspended(observed):
         truth, reason = Truth.TRUE, SUSPENDED
     elif status.condition(observed, SUSPENDED):

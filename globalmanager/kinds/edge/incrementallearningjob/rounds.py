@@ -205,7 +205,6 @@ class Rounds(NamedTuple):
         return "the initial Model is another one now" if is_other else ""
 
     def _in_stage(self, current: Round, stage: Stage) -> Round:
-        """The round at the beginning of the stage."""
         return replace(current, stage=stage, attempt=0, since=rfc3339(self.now), succeeded="")
 
     def _ended(self, current: Round, reason: str, text: str) -> State:
@@ -222,7 +221,6 @@ class Rounds(NamedTuple):
     # ---- train and eval -------------------------------------------------------------------------
 
     def _of_pod(self, current: Round) -> Step:
-        """What follows from the pod of a worker that has told no result."""
         observed = self.observed
         noted = self.with_success()
         if noted != self.state:

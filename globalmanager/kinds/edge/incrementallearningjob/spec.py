@@ -96,7 +96,6 @@ def _check_trigger(trigger: Trigger, path: str) -> None:
 
 
 def forms(spec: IncrementalLearningJobSpec) -> tuple[tuple[WorkerForm, str], ...]:
-    """Each worker with its path."""
     paths = ("spec.trainSpec", "spec.evalSpec", "spec.deploySpec")
     return tuple(zip((spec.train_spec, spec.eval_spec, spec.deploy_spec), paths, strict=True))
 
@@ -150,13 +149,11 @@ def is_path(url: str) -> bool:
 
 
 def job_directory(observed: Observed) -> str:
-    """The name of the directory with the rounds of this job."""
     # By the uid, because another job, or this one made again, may have the same outputDir.
     return f"{observed.ref.name}-{observed.uid[:8]}"
 
 
 def directory(observed: Observed, spec: IncrementalLearningJobSpec) -> str:
-    """Where the rounds of this job save their models."""
     return f"{spec.output_dir.rstrip('/')}/{job_directory(observed)}"
 
 
@@ -170,7 +167,6 @@ def node_of(observed: Observed, spec: IncrementalLearningJobSpec, role: str) -> 
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """The Dataset, Models, Nodes and the Secret that the spec names."""
     spec: IncrementalLearningJobSpec | None = job.spec
     if spec is None:
         return frozenset()

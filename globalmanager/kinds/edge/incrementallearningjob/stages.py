@@ -31,7 +31,6 @@ class StageFinding(Finding, frozen=True):
 
 
 def with_conditions(observed: Observed, state: State, plan: Plan, now: datetime) -> Plan:
-    """The plan, with these conditions at the end."""
     if observed.type.group != sedna.GROUP or plan.status is None:
         return plan
     added = [_condition(observed, finding, now) for finding in _findings(observed, state)]

@@ -95,7 +95,6 @@ def kept(observed: Observed, state: State) -> list[ObjectRef]:
 
 
 def pod_of(observed: Observed, current: Round) -> Object | None:
-    """The pod of the present attempt."""
     ref = ObjectRef(PODS, observed.ref.namespace, pod_name(observed, current))
     return observed.children.get(ref)
 
@@ -292,7 +291,6 @@ def has_deployed(
     current: Round,
     now: datetime,
 ) -> bool:
-    """Whether the inference worker has the model of the present state."""
     deployment = _inference(observed, spec, state)
     if not children.is_current(observed, deployment) or not _is_rolled_out(observed):
         return False

@@ -56,8 +56,6 @@ _WORST: Final = (FAILED, SILENT, STARTING)
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The nodes of a fleet and its pods, as they are now."""
-
     nodes: Sequence[NodeName]
     """The nodes that should have a worker, sorted."""
     pods: Mapping[str, Object]
@@ -68,7 +66,6 @@ class Fleet(msgspec.Struct, frozen=True):
     """State -> the nodes of `nodes` whose worker is in it."""
 
     def in_state(self, *states: str) -> list[NodeName]:
-        """The nodes in these states, in the order of the states."""
         return list(chain.from_iterable(self.by_state[state] for state in states))
 
 
@@ -128,13 +125,11 @@ def nodes_of(fleet: Fleet) -> list[NodeName]:
 
 
 def without_pods(observed: Observed) -> Observed:
-    """The same, without the pods of a fleet among the children."""
     others = {ref: child for ref, child in observed.children.items() if ref.type != PODS}
     return msgspec.structs.replace(observed, children=others)
 
 
 def _fault_state(pod: Object | None, node: Object) -> str:
-    """The state of a worker that does not serve."""
     if pod is None:
         return STARTING
     if phase_of(pod) == "Failed" and not is_being_deleted(pod):

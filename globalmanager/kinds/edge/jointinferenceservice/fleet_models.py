@@ -30,8 +30,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class ModelDetails(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Details in a report of a worker."""
-
     model_version: Count = 0
     """Number of the version that answers; 0: none."""
     model_digest: str = ""
@@ -160,7 +158,6 @@ def _crashes_in_s(pod: Object, now: datetime) -> float:
 
 
 def counted(reports: Reports, fleet: Fleet) -> list[dict[str, Any]]:
-    """How many workers of the fleet serve with which version."""
     present = [reports[node] for node in fleet.nodes if node in reports]
     numbers = Counter([one.details.model_version for one in present if one.status == "running"])
     del numbers[0]

@@ -162,9 +162,6 @@ def _faults_text(faults: Mapping[str, Fault]) -> str:
 
 
 def numbers(observed: Observed) -> dict[str, Any]:
-    """The numbers of .status: pods counted from the observed pods, samples from the edges'
-    reports.
-    """
     return {
         "active": sum(pod_state.is_active(pod) for pod in observed.pods),
         "failed": sum(pod_state.phase_of(pod) == "Failed" for pod in observed.pods),

@@ -36,8 +36,6 @@ _STATES: Final = {
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What a plan says of a rollout."""
-
     fields: Mapping[str, Any] = {}
     findings: tuple[Finding, ...] = ()
     events: tuple[Event, ...] = ()
@@ -48,7 +46,6 @@ NO_PROGRESS: Final = Progress()
 
 
 def stored(observed: Observed) -> RolloutStatus | None:
-    """The state of the rollout; None when there is none."""
     value = status.status_of(observed).get(FIELD)
     try:
         return msgspec.convert(value, RolloutStatus) if value else None

@@ -64,8 +64,6 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A node of the fleet as it is now."""
-
     node: NodeName
     labels: Mapping[str, str]
     is_connected: bool
@@ -109,7 +107,6 @@ class Waves:
         self._selectors = [dict(item) for item in items]
 
     def version_of(self, node: NodeName, labels: Mapping[str, str]) -> ModelVersion:
-        """The version that a node should serve."""
         state = self._state
         if state.previous is None or state.phase is Phase.COMPLETE:
             return state.version
@@ -314,7 +311,6 @@ class _UnderWay:
         return self._advanced(state.wave + 1)
 
     def _is_served(self) -> bool:
-        """Whether enough nodes of the wave have shown that they serve."""
         tolerated = self._expected // _SHARE_OF_FAILURES
         if len(self._serving) < self._expected - tolerated:
             return False

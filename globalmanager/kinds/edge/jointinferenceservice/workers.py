@@ -56,9 +56,7 @@ def deployment_name(service: str, role: str) -> str:
 
 
 def worker_name(service: str, role: str, node: str = "") -> WorkerName:
-    """The name of the worker of `role`. The name includes the node when Kubernetes chooses the
-    node.
-    """
+    """With the node when Kubernetes chooses it."""
     # Kubernetes may run such a worker on several nodes, and counts of two workers under one name
     # would overwrite each other.
     return WorkerName(f"{service}-{role}-{node}" if node else f"{service}-{role}")
@@ -145,7 +143,6 @@ def _slices(observed: Observed, spec: JointInferenceServiceSpec) -> list[Create]
 
 
 def fleet_template(observed: Observed, spec: JointInferenceServiceSpec) -> Object:
-    """The pod template of the edge workers of a fleet, without a node."""
     template = _edge_template(observed, spec)
     tolerations = pods.with_edge_tolerations(template["spec"].get("tolerations") or [])
     return {**template, "spec": {**template["spec"], "tolerations": tolerations}}

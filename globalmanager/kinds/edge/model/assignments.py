@@ -47,7 +47,6 @@ def _excerpt(content: ModelVersion) -> dict[str, Any]:
 
 
 def number_of(observed: Observed, content: ModelVersion | None) -> int:
-    """The version of the assignment of a node with this content."""
     return newest_number(observed.object) if content is None else content.number
 
 

@@ -20,7 +20,6 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def delivery(observed: Observed) -> tuple[list[Finding], dict[str, Any]]:
-    """The condition, and the fields of .status that belong to it."""
     workers = {node: worker_name(observed, node) for node in sorted(observed.readers)}
     current = status.status_of(observed)
     entries = worker_entries(current)

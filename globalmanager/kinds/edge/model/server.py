@@ -15,7 +15,6 @@ from globalmanager.kinds.edge.references import secret_ref, server_of
 
 
 def references(job: Job) -> frozenset[ObjectRef]:
-    """The Service, and the Secret that may name it."""
     if not isinstance(job.spec, ModelSpec):
         return frozenset()
     namespace, name = job.ref.namespace, job.spec.credential_name
@@ -24,7 +23,6 @@ def references(job: Job) -> frozenset[ObjectRef]:
 
 
 def services(references: Mapping[ObjectRef, Object]) -> frozenset[ObjectRef]:
-    """The Services that the Secrets among `references` name."""
     return frozenset(
         service
         for ref, secret in references.items()
