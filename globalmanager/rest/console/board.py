@@ -231,7 +231,9 @@ class Board:
         rollout = FleetRollout.of(self._cache, ref.type, object_) if object_ else None
         if rollout is None:
             return None
-        return rollout, rollout.nodes(self._cache.nodes(), self._contacts)
+        owned = self._cache.owned(ref)
+        children = owned.children if owned else {}
+        return rollout, rollout.nodes(self._cache.nodes(), self._contacts, children)
 
     async def prepare(self, sight: Sight) -> None:
         """Compute the rows that `jobs` needs, and let other tasks run meanwhile. The rows of 5,000

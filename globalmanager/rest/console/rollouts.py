@@ -1,7 +1,7 @@
 """What the page of a service shows of a rollout: its waves, its nodes by version, and its guard.
 
-All of it comes from the stored decision and from what workers report. Pure and total: the status
-may be whatever another release, or somebody else, has written.
+All of it comes from the stored decision, the pods, and what workers report. Pure and total: the
+status may be whatever another release, or somebody else, has written.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -9,8 +9,10 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from edgeai.api.objects import labels_of
-from edgeai.api.resources import CONFIG_MAPS, Object, ResourceType, ref_of
+from edgeai.api.resources import CONFIG_MAPS, Object, ObjectRef, ResourceType, ref_of
 from edgeai.api.rollouts import ALL_NODES, ModelVersion, Phase, Rollout, RolloutStatus
 from edgeai.api.slices import slice_names
 from edgeai.api.status import mapping
@@ -19,6 +21,7 @@ from edgeai.ids import NodeName
 from globalmanager.contract import Observed, WorkerSettings
 from globalmanager.ha.contacts import Contacts
 from globalmanager.kinds.edge.jointinferenceservice import KIND
+from globalmanager.kinds.edge.jointinferenceservice.fleet import FAILED, STARTING, fleet_of
 from globalmanager.kinds.edge.jointinferenceservice.fleet_models import Reports, reports_of
 from globalmanager.kinds.edge.jointinferenceservice.model_rollout import stored
 from globalmanager.kinds.edge.jointinferenceservice.rollout import Waves, wave_size
@@ -86,34 +89,48 @@ class FleetRollout:
     def _reports(self) -> Reports:
         return reports_of(self._observed)
 
-    def nodes(self, nodes: Iterable[Object], contacts: Contacts) -> list[RolloutNode]:
-        """The nodes of the fleet; what a person looks at first comes first."""
+    def nodes(
+        self, nodes: Iterable[Object], contacts: Contacts, children: Mapping[ObjectRef, Object]
+    ) -> list[RolloutNode]:
+        """The nodes of the fleet; what a person looks at first comes first.
+
+        Args: children: of the service, with its pods
+        """
         spec, waves, rows = self._observed.spec, Waves(self._state), []
         selector = spec.edge_worker.node_selector if spec else {}
-        labels_by_node = {
-            NodeName(node["metadata"]["name"]): labels
+        members = {
+            NodeName(node["metadata"]["name"]): node
             for node in nodes
-            if selector and selector.items() <= (labels := labels_of(node)).items()
+            if selector and selector.items() <= labels_of(node).items()
         }
-        away = contacts.without_session(labels_by_node.keys())
-        for name, labels in labels_by_node.items():
+        fleet = fleet_of(replace(self._observed, children=children, nodes=members))
+        away = contacts.without_session(members.keys())
+        states = fleet.states if fleet else {}
+        for name, node in members.items():
+            labels, state = labels_of(node), states.get(name, STARTING)
             version = waves.version_of(name, labels)
-            what = ("out of contact", AWAY) if name in away else self._what(name, version)
+            what = ("out of contact", AWAY) if name in away else self._what(name, version, state)
             is_reached = version is self._state.version
             rows.append(RolloutNode(name, labels, *what, is_reached))
         return sorted(rows, key=attrgetter("order"))
 
-    def _what(self, node: NodeName, version: ModelVersion) -> tuple[str, str]:
-        """What a node does with the version that it gets, and how it looks."""
+    def _what(self, node: NodeName, version: ModelVersion, state: str) -> tuple[str, str]:
+        """What a node does with the version that it gets, and how it looks.
+
+        Args: state: of its worker
+        """
         report = self._reports.get(node)
+        # A worker that ends again and again still has the report of its last run.
+        if state == FAILED or (report and report.status != "running"):
+            return "with a worker that does not run", Tone.BAD
         if report is None:
             return "without a report", Tone.WAITING
-        if report.status != "running":
-            return "with a worker that does not run", Tone.BAD
         if report.details.model_fault and report.details.fails == version.number:
             return f"unable to load {version}", Tone.BAD
         if report.details.serves(version) != version.number:
             return f"waiting for {version}", Tone.WAITING
+        if state == STARTING:
+            return "with a worker that is not ready", Tone.WAITING
         is_before = version is not self._state.version and self._is_under_way
         return (f"still with {version}", Tone.DONE) if is_before else (f"with {version}", Tone.GOOD)
 

@@ -1,15 +1,17 @@
 """A service with a worker on each of many nodes, whose new version is on its way in waves."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
 
-from edgeai.api.resources import Object
+from edgeai.api.resources import PODS, Object, ref_of
 from edgeai.api.rollouts import ModelVersion, Phase, RolloutStatus
 from edgeai.api.slices import SUMMARY, slice_name, slice_names
 from edgeai.ids import NodeName, WorkerName
 from globalmanager.kinds.edge.jointinferenceservice.rollout import Waves, place_of
 from globalmanager.rest.console.board import ZONE_LABEL
+from tests.globalmanager.kinds.edge.samples import EDGEAI
 from tests.globalmanager.rest.cluster import RestSide, object_of
 
 NAME: Final = "cameras"
@@ -58,6 +60,7 @@ class FleetSide:
         wave: int = 2,
         waiting: int = 0,
         broken: int = 0,
+        crashing: int = 0,
         hard: int = 20,
         version: ModelVersion = NEW,
         **rollout: Any,
@@ -65,6 +68,7 @@ class FleetSide:
         """
         Args:
             waiting, broken: so many nodes of the wave have not loaded it yet, or cannot
+            crashing: the workers of so many nodes have loaded it and end again and again
             hard: of 100 samples of each worker
             rollout: fields of the spec
         """
@@ -85,10 +89,25 @@ class FleetSide:
             data[slice_name(NAME, worker)][worker] = msgspec.json.encode(entry).decode()
         progress = f"wave {wave} of 4: {served} of {sizes[wave]} nodes serve version 7"
         self._cluster.objects = [_service(state, rollout, progress)]
+        serving = [node for node in in_order if node not in self.away]
+        self._show_pods(frozenset(serving[:crashing]))
         self._cluster.slices = {
             name: {"metadata": {"name": name, "namespace": "default"}, "data": part}
             for name, part in data.items()
         }
+
+    def _show_pods(self, crashing: Collection[NodeName]) -> None:
+        waits = [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+        pods = {}
+        for node in self.nodes:
+            is_ready = node not in crashing
+            metadata = {"name": f"{NAME}-node-{node}", "namespace": "default"}
+            ready = {"type": "Ready", "status": str(is_ready)}
+            status = {"conditions": [ready], "containerStatuses": [] if is_ready else waits}
+            pod = {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
+            pods[ref_of(PODS, pod)] = pod
+        [service] = self._cluster.objects
+        self._cluster.children_of = {ref_of(EDGEAI, service): pods}
 
 
 def state_of(phase: Phase, *, wave: int, reach: int, version: ModelVersion = NEW) -> RolloutStatus:

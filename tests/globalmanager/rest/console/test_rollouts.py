@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from edgeai.api.resources import ref_of
 from edgeai.api.rollouts import Guard, Phase, Rollout
 from edgeai.ids import NodeName
 from edgeai.times import parse
@@ -13,6 +14,7 @@ from globalmanager.kinds.edge.jointinferenceservice.rollout import Member, decid
 from globalmanager.rest.console.board import ZONE_LABEL
 from globalmanager.rest.console.recent import SAMPLE_S
 from globalmanager.rest.console.views import MAX_ROLLOUT_CELLS, MAX_SITES
+from tests.globalmanager.kinds.edge.samples import EDGEAI
 from tests.globalmanager.rest.cluster import RestSide, object_of
 from tests.globalmanager.rest.console.conftest import Browser
 from tests.globalmanager.rest.fleets import NEW, PAGE, FleetSide, state_of
@@ -61,6 +63,23 @@ async def test_a_version_on_its_way_is_drawn_by_waves_and_nodes(world: RestSide)
     assert "hard of version 7 is 0.2 of 500 samples, and must be &lt; 0.3" in text
 
 
+async def test_a_worker_that_ends_again_and_again_does_not_serve(world: RestSide) -> None:
+    FleetSide(world, count=80).show(Phase.PROGRESSING, crashing=1)
+    text = await text_of(world)
+    assert steps(text)[1] == ("waiting", "10%", "7 of 8 nodes serve")
+    assert counts(text)[0] == "1 with a worker that does not run"
+
+
+async def test_a_worker_that_is_not_ready_does_not_serve(world: RestSide) -> None:
+    FleetSide(world, count=80).show(Phase.PROGRESSING)
+    for pods in world.cluster.children_of.values():
+        for pod in pods.values():
+            pod["status"]["conditions"] = []
+    text = await text_of(world)
+    assert steps(text)[1] == ("waiting", "10%", "0 of 8 nodes serve")
+    assert counts(text) == ["2 out of contact", "78 with a worker that is not ready"]
+
+
 @pytest.mark.parametrize(
     ("phase", "shown"),
     [
@@ -91,8 +110,9 @@ async def test_a_large_fleet_costs_a_bounded_page(world: RestSide) -> None:
 async def test_who_may_not_list_nodes_sees_no_sites_and_no_links(browser: Browser) -> None:
     world = browser.world
     FleetSide(world, count=8).show(Phase.PROGRESSING)
-    for object_ in world.cluster.objects:
-        object_["metadata"]["namespace"] = "b"
+    [service], [pods] = world.cluster.objects, world.cluster.children_of.values()
+    service["metadata"]["namespace"] = "b"
+    world.cluster.children_of = {ref_of(EDGEAI, service): pods}
     await browser.log_in("ben's")
     text = (await browser.get(PAGE.replace("/default/", "/b/") + "?namespace=b")).text
     assert "camera-0001, still with version 6" in text
