@@ -64,6 +64,20 @@ def test_a_version_on_its_way_is_followed_live(viewer: Visitor, fleet: FleetCons
     looked_at(viewer, "under-way")
 
 
+def test_a_map_is_one_stop_of_the_keyboard(viewer: Visitor) -> None:
+    page = viewer.page
+    cells = page.locator(".map .cell")
+    cells.first.focus()
+    for key, number in (("ArrowRight", 1), ("ArrowDown", 2), ("ArrowLeft", 1), ("End", -1)):
+        page.keyboard.press(key)
+        playwright.expect(cells.nth(number)).to_be_focused()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")
+    playwright.expect(cells.first).to_be_focused()
+    page.keyboard.press("Tab")
+    assert not page.evaluate("Boolean(document.activeElement.closest('.map'))")
+
+
 def test_a_version_that_was_taken_back_says_why(viewer: Visitor, fleet: FleetConsole) -> None:
     page = viewer.page
     fleet.show(Phase.ROLLED_BACK)

@@ -231,6 +231,16 @@
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => name !== "open" || node.localName !== "details";
     Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !/-(curves|past)$/.test(node.id);
   }
+  // A map has hundreds of cells, and is one stop of the Tab key.
+  addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
+    const map = event.target.closest?.(".map");
+    if (!step || !map || event.altKey || event.ctrlKey || event.metaKey) return;
+    const cells = [...map.querySelectorAll(".cell")];
+    const place = cells.indexOf(event.target) + step;
+    cells[Math.max(0, Math.min(place, cells.length - 1))].focus();
+    event.preventDefault();
+  });
   // Filters act at once, and the address holds them.
   document.addEventListener("htmx:afterRequest", ({ detail }) => {
     if (!detail.successful || !detail.elt.matches?.(".filters")) return;

@@ -60,6 +60,7 @@ async def test_a_version_on_its_way_is_drawn_by_waves_and_nodes(world: RestSide)
     cells = re.findall(r'<a class="cell (\w+)" href="/nodes/([\w-]+)" aria-label="(.*?)"', text)
     assert len(cells) == 80
     assert ("away", "camera-0007", "camera-0007, out of contact") in cells
+    assert text.count('tabindex="0"></a>') == 1, "one stop of the Tab key"
     assert "hard of version 7 is 0.2 of 500 samples, and must be &lt; 0.3" in text
 
 
