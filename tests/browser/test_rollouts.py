@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from edgeai.api.rollouts import Phase
+from edgeai.api.rollouts import ModelVersion, Phase
 from edgeai.cli.environment import Environment
 from tests.browser.conftest import SCHEMES, SERVICES, SIZES, Visitor, create, playwright, window
 from tests.browser.fleet import FleetConsole
@@ -16,6 +16,7 @@ from tests.support.manifests import manifest
 from tests.support.waiting import eventually
 
 LABELS = {"camera": "yes"}
+LATER = ModelVersion(generation=8, url="https://models.example.org/8.onnx", number=8)
 MODELS = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
 
 
@@ -76,6 +77,30 @@ def test_a_map_is_one_stop_of_the_keyboard(viewer: Visitor) -> None:
     playwright.expect(cells.first).to_be_focused()
     page.keyboard.press("Tab")
     assert not page.evaluate("Boolean(document.activeElement.closest('.map'))")
+
+
+def test_the_past_of_a_former_version_that_comes_late_is_not_drawn(
+    fleet: FleetConsole, chromium: Any
+) -> None:
+    fleet.show(Phase.PROGRESSING)
+    with window(chromium, fleet, SIZES["wide"]) as visitor:
+        page = visitor.page
+        asked: list[Any] = []
+        page.route("**/guard*", lambda route: asked.append(route))
+        visitor.go(PAGE)
+        playwright.expect(page.locator("#guard")).to_contain_text("hard of version 7")
+        page.wait_for_function("document.querySelectorAll('#guard-curves .curve').length")
+        fleet.show(Phase.PROGRESSING, version=LATER)
+        playwright.expect(page.locator("#guard")).to_contain_text("hard of version 8")
+        now = page.evaluate("Date.now() / 1000")
+        series = {"hard of version 7": [0.2, 0.2]}
+        with page.expect_response("**/guard*"):
+            past = {"now": now, "note": "kept", "times": [now - 9, now], "series": series}
+            asked[0].fulfill(json=past)
+        page.evaluate("new Promise(done => setTimeout(() => requestAnimationFrame(done), 100))")
+        curves = page.locator("#guard-curves .curve").all()
+        assert [one.get_attribute("data-key") for one in curves] == ["hard of version 8"]
+        assert visitor.faults == []
 
 
 def test_a_version_that_was_taken_back_says_why(viewer: Visitor, fleet: FleetConsole) -> None:

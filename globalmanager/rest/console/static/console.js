@@ -75,11 +75,13 @@
       }
     }
     async remember(address) {
+      const of = this.of;
       let note = "The GlobalManager does not tell what was before this page was opened.";
       try {
         const answer = await fetch(address);
         if (answer.ok && !answer.redirected) {
           const told = await answer.json();
+          if (this.of !== of) return; // of another job of this name, or of another version
           const shift = told.is_by_round ? 0 : Date.now() / 1000 - told.now;
           this.past = { ...told, times: told.times.map((each) => each + shift) };
           note = told.note;
