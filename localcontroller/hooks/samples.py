@@ -4,7 +4,8 @@ The sources of Datasets feed the content to a counter, chunk by chunk, on any th
 the same as for the readers of the worker libraries:
 
     txt     a line; an empty line, too
-    csv     a record (RFC 4180) after the header; a line without text is no record
+    csv     a record (RFC 4180) after the header; a line without text is no record; CR alone ends
+            a record, too, as for Python's csv
     jsonl   a line with text
 """
 
@@ -110,7 +111,8 @@ class CsvRecordCounter:
         self._is_quoted = end > 0
         plain = chunk[start : end or len(chunk)]
         # `plain` includes the opening quote: a record of one empty quoted field counts, too.
-        self._records.feed(plain)
+        # CRLF becomes two ends, and between them is no text.
+        self._records.feed(plain.replace(b"\r", b"\n"))
         self._may_open = plain[-1:] in (b",", b"\r", b"\n")
         return start + len(plain)
 

@@ -4,7 +4,7 @@ import codecs
 import csv
 import io
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import assume, given
@@ -27,6 +27,8 @@ CASES = {
     "csv: rows": ("csv", b"x,y\n1,2\n3,4", 2),
     "csv: CRLF": ("csv", b"x,y\r\n1,2\r\n", 1),
     "csv: blank lines are no records": ("csv", b"x,y\n\n1,2\r\n\r\n  \n3,4\n\n", 2),
+    "csv: CR": ("csv", b'x,y\r1,2\r"a\rb",3\r\r4,5', 3),
+    "csv: CR before a quote": ("csv", b'x\r"a\nb"\rc', 2),
     "csv: a quoted newline": ("csv", b'x,y\n1,"two\nlines"\n3,4\n', 2),
     "csv: a quoted newline in the header": ("csv", b'"x\ny",z\n1,2\n', 1),
     "csv: quoted quotes": ("csv", b'x\n"say ""a\nb"" twice"\n2\n', 2),
@@ -81,6 +83,23 @@ def test_records_that_the_csv_module_writes_are_counted(rows: list[list[str]]) -
     data = text.getvalue().encode()
     for size in (1, 3, len(data)):
         assert count("csv", cut(data, size)) == len(rows) - 1
+
+
+@given(st.text('a"\n\r, ', max_size=20))
+def test_records_are_those_that_the_csv_module_reads(text: str) -> None:
+    lines: list[str] = []
+
+    def read() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            lines.append(line)
+            yield line
+
+    records = []
+    for _ in csv.reader(read()):
+        records.append("".join(lines))
+        lines.clear()
+    with_text = [record for record in records if record.strip()]
+    assert count("csv", [text.encode()]) == max(0, len(with_text) - 1)
 
 
 @given(st.binary(max_size=200), st.integers(1, 7))

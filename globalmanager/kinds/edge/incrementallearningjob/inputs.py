@@ -65,6 +65,8 @@ with open(target, "w", encoding="utf-8", **text) as target:
     if form == "dir":
         chosen(files())
     else:
+        if form == "csv":
+            text["newline"] = ""  # CR alone ends a record, too
         with open(data, encoding="utf-8-sig", **text) as file:
             chosen(samples(file))
 if models and not os.path.exists(models[0]):

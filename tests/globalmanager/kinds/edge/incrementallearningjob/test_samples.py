@@ -35,6 +35,7 @@ def run(data: Path, format_: str, start: int, end: int, *models: Path) -> Run:
         ("txt", "a\u2028b\nc\n".encode(), 2, b"c\n"),
         ("jsonl", b'{"t":"a"}\r{"t":"b"}\n\n{"t":"c"}\n', 2, b'{"t":"c"}\n'),
         ("csv", b"h\n" + b"x" * 140_000 + b"\nb\n", 2, b"h\nb\n"),
+        ("csv", b'h\ra,1\r"b\rc",2\rd,3\r', 3, b"h\rd,3\r\n"),
         ("csv", b'h\r\n"a\r\n\r\nb",1\r\nc,2\r\n', 2, b"h\r\nc,2\r\n"),
     ],
 )
