@@ -70,17 +70,17 @@ HeldTasks = Annotated[dict[TaskKey, TaskVersion], msgspec.Meta(max_length=MAX_HE
 class HeldPart(Frame, frozen=True):
     """LC → GM, before Hello: some tasks that this LC holds, where one frame is too small."""
 
-    held: HeldTasks
+    tasks: HeldTasks = msgspec.field(name="held")
 
 
 class Hello(Frame, frozen=True):
     """LC → GM: the first frame, or the first one after HeldParts. `instance` is the ledger's random
-    id; a new ledger has a new id. `held` has the tasks that no HeldPart has named.
+    id; a new ledger has a new id. `tasks` are those that no HeldPart has named.
     """
 
     versions: Annotated[list[int], msgspec.Meta(min_length=1, max_length=16)]
     instance: Annotated[str, msgspec.Meta(max_length=64)]
-    held: HeldTasks
+    tasks: HeldTasks = msgspec.field(name="held")
 
 
 class Welcome(Frame, frozen=True):

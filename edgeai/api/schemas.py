@@ -65,10 +65,10 @@ def _of_kubernetes(name: str) -> OpenApi:
 
 def _structural(schema: OpenApi, components: Mapping[str, OpenApi]) -> OpenApi:
     if "$ref" in schema:
-        name, others = schema["$ref"], _without(schema, "$ref")
+        name, siblings = schema["$ref"], _without(schema, "$ref")
         if name in components:
-            return _structural({**components[name], **others}, components)
-        return {**_of_kubernetes(name), **_without(others, *_ANNOTATIONS)}
+            return _structural({**components[name], **siblings}, components)
+        return {**_of_kubernetes(name), **_without(siblings, *_ANNOTATIONS)}
     if "anyOf" in schema:
         # A type beside it is what users may write; the reconciler reads more, for older objects.
         branch = {} if "type" in schema else _only_branch(schema["anyOf"])

@@ -47,7 +47,7 @@ class Questions:
         self.pid, self._in, self._out = process.pid, process.stdin, process.stdout
         self._lock = asyncio.Lock()
 
-    async def told(self) -> Any:
+    async def answer(self) -> Any:
         while not (line := await self._out.readline()).startswith(b"{"):
             assert line, "the process has ended"
         return json.loads(line)["answer"]
@@ -55,7 +55,7 @@ class Questions:
     async def ask(self, question: str) -> Any:
         async with self._lock:
             self._in.write(f"{question}\n".encode())
-            return await self.told()
+            return await self.answer()
 
 
 @contextlib.asynccontextmanager

@@ -74,11 +74,11 @@ def measure(mib: int = DEFAULT_MIB) -> dict[str, Any]:
 async def _measure(directory: Path, port: int, data: bytes) -> dict[str, Any]:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(NODES)))
     async with process("delivery", "cloud", directory, port) as cloud:
-        url = await cloud.told()
+        url = await cloud.answer()
         async with process("delivery", "lines", url.rpartition(":")[2]) as lines:
             nodes = [
                 KilledNode(directory, name, f"ws://{HOST}:{at}", port)
-                for name, at in zip(NODES, await lines.told(), strict=True)
+                for name, at in zip(NODES, await lines.answer(), strict=True)
             ]
             async with asyncio.TaskGroup() as tasks:
                 for node in nodes:

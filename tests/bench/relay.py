@@ -44,7 +44,7 @@ def measure() -> dict[str, Any]:
 
 async def _measure(directory: Path, port: int) -> dict[str, Any]:
     async with process("relay", directory, port) as side:
-        url = await side.told()
+        url = await side.answer()
         (directory / "token").write_text(token(A))
         flags = ("--node-name", A, "--global-manager", url, "--edge-plaintext", "allow")
         files = ("--token-file", str(directory / "token"))

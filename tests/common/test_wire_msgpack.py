@@ -30,7 +30,7 @@ UID = TEXT.map(Uid)
 FRAMES: dict[str, st.SearchStrategy[wire.AnyFrame]] = {
     "heldpart": st.builds(
         wire.HeldPart,
-        held=st.dictionaries(
+        tasks=st.dictionaries(
             KEY, st.builds(wire.TaskVersion, uid=TEXT, version=COUNT), max_size=20
         ),
     ),
@@ -38,7 +38,7 @@ FRAMES: dict[str, st.SearchStrategy[wire.AnyFrame]] = {
         wire.Hello,
         versions=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=16),
         instance=st.text(max_size=64),
-        held=st.dictionaries(
+        tasks=st.dictionaries(
             KEY, st.builds(wire.TaskVersion, uid=TEXT, version=COUNT), max_size=20
         ),
     ),
@@ -68,9 +68,10 @@ def documented_fields(name: str) -> list[str]:
 
 
 def as_map(name: str, frame: wire.AnyFrame) -> dict[str, Any]:
-    values = {field: getattr(frame, field) for field in documented_fields(name)}
+    attributes = dict(zip(frame.__struct_encode_fields__, frame.__struct_fields__, strict=True))
+    values = {field: getattr(frame, attributes[field]) for field in documented_fields(name)}
     if isinstance(frame, wire.Hello | wire.HeldPart):
-        values["held"] = {key: [held.uid, held.version] for key, held in frame.held.items()}
+        values["held"] = {key: [task.uid, task.version] for key, task in frame.tasks.items()}
     return {"frame": name, **values}
 
 
@@ -83,7 +84,9 @@ def test_every_frame_is_here_and_in_the_document() -> None:
     names = {frame.__struct_config__.tag: frame for frame in wire.AnyFrame.__args__}
     assert FRAMES.keys() == names.keys()
     for name, frame in names.items():
-        assert documented_fields(name) == [field.name for field in msgspec.structs.fields(frame)]
+        assert documented_fields(name) == [
+            field.encode_name for field in msgspec.structs.fields(frame)
+        ]
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -272,8 +272,8 @@ class Oracle:
         assert controller.ledger is not None
         view = controller.ledger.view
         if isinstance(frame, wire.Hello):
-            if dict(frame.held) != view.task_versions:
-                self.fail("I1", f"{controller.name} says that it holds {frame.held}")
+            if dict(frame.tasks) != view.task_versions:
+                self.fail("I1", f"{controller.name} says that it holds {frame.tasks}")
             return
         known = self._epochs.get(view.ledger_id, 0)
         if at_edge.epoch < known:

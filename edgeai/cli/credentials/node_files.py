@@ -33,9 +33,9 @@ class NodeFiles:
 
     def certificate(self, authority: Pair, node: str, now: datetime) -> None:
         """Write tls.crt and tls.key, unless good ones are there. Raises: CredentialsError"""
-        kept = self._read(node, "tls.crt")
-        if kept is not None:
-            problem = node_problem_of(kept, authority, now)
+        certificate = self._read(node, "tls.crt")
+        if certificate is not None:
+            problem = node_problem_of(certificate, authority, now)
             if not problem:
                 self._keep(node, "tls.crt")
                 return
@@ -46,13 +46,13 @@ class NodeFiles:
 
     def token(self, node: str) -> str:
         """The token in the file `token`, a new one if there is none. Raises: CredentialsError"""
-        kept = self._read(node, "token")
-        if kept is not None:
+        token = self._read(node, "token")
+        if token is not None:
             self._keep(node, "token")
-            return kept
-        made = secrets.token_urlsafe(32)
-        self._write(node, "token", made)
-        return made
+            return token
+        token = secrets.token_urlsafe(32)
+        self._write(node, "token", token)
+        return token
 
     def _read(self, node: str, name: str) -> str | None:
         path = self._directory / node / name

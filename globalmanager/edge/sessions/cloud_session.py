@@ -150,7 +150,7 @@ class CloudSession(Session):
     def _on_hello(self, frame: wire.AnyFrame) -> list[msgspec.Struct]:
         if not isinstance(frame, wire.Hello | wire.HeldPart) or self.version:
             raise self._unexpected(frame)
-        self._note_held(frame.held)
+        self._note_held(frame.tasks)
         if isinstance(frame, wire.HeldPart):
             return []
         self.version = _newest_common(frame.versions)
