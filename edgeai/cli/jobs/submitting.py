@@ -40,8 +40,6 @@ Loader.yaml_implicit_resolvers = {
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One object of the file, for `-o json`."""
-
     kind: str
     namespace: str
     name: str

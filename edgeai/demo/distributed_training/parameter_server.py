@@ -57,8 +57,6 @@ def train(
 
 
 class Network:
-    """Two layers."""
-
     def __init__(self) -> None:
         self.weights = [
             tf.Variable(tf.random.normal([64, 64], stddev=0.15, seed=0)),

@@ -119,8 +119,6 @@ def _story(on: Stage, *, python: Path) -> Outcome:
 
 
 class _Training:
-    """The course of the job, from the log of its master and the status of its pods."""
-
     def __init__(self, api: Api) -> None:
         self._api = api
         self._losses: dict[int, float] = {}  # epoch -> loss

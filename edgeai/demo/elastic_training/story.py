@@ -61,8 +61,6 @@ def story(on: Stage) -> Outcome:
 
 
 class _Training:
-    """The course of the job, from the log of its launcher, and the changes of its workers."""
-
     def __init__(self, on: Stage, running: Environment, placement: Placement) -> None:
         self._on = on
         self._running = running

@@ -272,7 +272,6 @@ class API:
 
 
 def _scale_of(resource: Resource, object_: Object) -> Object:
-    """The Scale object of `object_`: a few of its fields, such as replicas."""
     paths = resource.scale
     assert paths  # else the resource has no subresource /scale
     metadata = object_["metadata"]

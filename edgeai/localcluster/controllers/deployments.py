@@ -29,8 +29,6 @@ REFUSAL_RETRY_S = 5.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The next step for the pods of one Deployment."""
-
     create: int = 0
     """Number of pods to create from the current template."""
     delete: tuple[str, ...] = ()

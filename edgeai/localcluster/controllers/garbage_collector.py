@@ -67,7 +67,6 @@ class GarbageCollector(Controller[str]):
             self._add(crd["metadata"]["uid"])
 
     def _terminating(self, resource: Resource, name: str) -> Object | None:
-        """The namespace or CRD with this name if it is being deleted; else None."""
         holder = self._store.find(resource, "", name)
         return holder if holder and "deletionTimestamp" in holder["metadata"] else None
 
@@ -115,7 +114,6 @@ class GarbageCollector(Controller[str]):
     # Objects that are being deleted
 
     def _process_finalizers(self, resource: Resource, object_: Object) -> None:
-        """Do the work of the garbage collector's own finalizers, then remove these finalizers."""
         finalizers = object_["metadata"].get("finalizers") or []
         if resource is NAMESPACES:
             self._empty_namespace(object_)

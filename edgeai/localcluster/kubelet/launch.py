@@ -182,7 +182,6 @@ def field_value(path: str, pod: Object, pod_ip: str, host_ip: str) -> str:
 
 
 def object_data(resource: Resource, object_: Object) -> dict[str, bytes]:
-    """The keys and the decoded values of a ConfigMap or Secret."""
     if resource is SECRETS:
         return {key: base64.b64decode(v) for key, v in (object_.get("data") or {}).items()}
     texts = {key: str(v).encode() for key, v in (object_.get("data") or {}).items()}

@@ -115,7 +115,6 @@ class ServiceProxy(Controller[Key]):
         self._former: dict[str, Key] = {}  # cluster IP -> the last Service with this IP
 
     async def run(self) -> None:
-        """Run the proxy until cancelled. Then close every connection."""
         try:
             await super().run()
         finally:

@@ -138,7 +138,6 @@ def check(resource: Resource, object_: Object) -> list[FieldError]:
 
 
 def check_change(resource: Resource, current: Object, updated: Object) -> list[FieldError]:
-    """The faults of an update: fields that the update changes but must not change."""
     old, new = current.get("spec") or {}, updated.get("spec") or {}
     if resource is DEPLOYMENTS and old.get("selector") != new.get("selector"):
         return [errors.invalid("spec.selector", new.get("selector"), "field is immutable")]
@@ -151,7 +150,6 @@ def check_change(resource: Resource, current: Object, updated: Object) -> list[F
 
 
 def _fixed(spec: Object) -> Object:
-    """The fields of a pod's spec that an update must not change."""
     changeable = (
         *("activeDeadlineSeconds", "terminationGracePeriodSeconds"),
         *("schedulingGates", "tolerations"),

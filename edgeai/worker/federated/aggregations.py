@@ -99,7 +99,6 @@ class TrimmedMean(Aggregation):
 
 
 def mean(slice_: Slice) -> Vector:
-    """The mean of the updates, weighted by samples."""
     shares = (slice_.samples / slice_.samples.sum()).astype(np.float32)
     # Not `shares @ updates`: the threads of BLAS would wait for each other, each for a core.
     combined: Vector = shares[0] * slice_.updates[0]

@@ -91,7 +91,6 @@ class Update:
         return b"".join(bundle) if self._is_compressed else bundle
 
     def packed(self, pieces: range) -> Iterator[tuple[bytes, Data]]:
-        """Checksum and content of these pieces."""
         for piece in pieces:
             start = piece * protocol.PIECE_NUMBERS
             part = self._numbers[start : start + protocol.PIECE_NUMBERS]
