@@ -2,6 +2,10 @@
 
 import asyncio
 import gc
+import importlib
+import os
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +28,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what tests/conformance and tests/clients run on: the local cluster, or a real "
         "control plane",
     )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each of several processes imports a part of all tests first: else, in a new checkout, each
+    would compile all of them, which takes as long again as their collection.
+    """
+    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{end}", "") for end in ("", "_COUNT"))
+    if not worker or session.config.args != ["tests"]:
+        return
+    ignored = {session.config.rootpath / path for path in session.config.option.ignore}
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    tests = [file for file in files if ignored.isdisjoint(file.parents)]
+    for test in tests[int(worker.removeprefix("gw")) :: int(count)]:
+        parts = test.relative_to(session.config.rootpath).with_suffix("").parts
+        with suppress(Exception):  # the collection says what is wrong
+            importlib.import_module(".".join(parts))
 
 
 def pytest_collection_finish() -> None:
