@@ -86,8 +86,8 @@ def hints(observed: Observed, spec: JointInferenceServiceSpec) -> str:
     model = observed.references.get(refs.model_ref(observed, name))
     if spec.rollout and model and not mapping(model.get("spec")).get("sha256"):
         sentences.append(
-            "rollout cannot take back content without spec.sha256 of the Model: every node would "
-            "get what the URL has then"
+            "without spec.sha256 of the Model, rollout takes back its URL, and each node gets what "
+            "the URL has then"
         )
     if spec.edge_worker.model.is_hot and observed.type.group == sedna.GROUP:
         sentences.append(
