@@ -198,7 +198,7 @@ class Images:
             shutil.rmtree(each)
 
     def _buildah(self, *arguments: str) -> str:
-        with _run_root() as run_root:
+        with tempfile.TemporaryDirectory(prefix="edgeai-buildah-") as run_root:
             storage = ("--root", str(self._storage), "--runroot", run_root)
             return _run("buildah", *storage, "--storage-driver=overlay", *arguments)
 
@@ -211,12 +211,6 @@ def _download_wheels(machine: str, directory: Path) -> None:
     locks = (f"--requirement={path}" for path in LOCKS)
     only = ("--only-binary=:all:", f"--python-version={_PYTHON}", *tags)
     _run(*pip, *only, *locks, "--dest", str(directory))
-
-
-@contextmanager
-def _run_root() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="edgeai-buildah-") as directory:
-        yield directory
 
 
 def _run(*argv: str) -> str:

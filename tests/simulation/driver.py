@@ -194,14 +194,13 @@ def weights_of(seed: int) -> Weights:
     return weights if seed % 2 else {**weights, **OF_MODELS}
 
 
-def simulate(seed: int, steps: int, *, replicas: int | None = None) -> Outcome:
+def simulate(seed: int, steps: int) -> Outcome:
     """Run one seed. The same seed and steps give the same run."""
     draw = random.Random(seed)
-    count = replicas or draw.choice((1, 1, 2, 3))
-    nodes = draw.choice((2, 3, 3))
+    replicas, nodes = draw.choice((1, 1, 2, 3)), draw.choice((2, 3, 3))
     rule_every = draw.choice(RULE_EVERY)
     with quiet_python() as bugs:
-        cluster = SimulatedCluster(VirtualTime(seed), replicas=count, nodes=nodes)
+        cluster = SimulatedCluster(VirtualTime(seed), replicas=replicas, nodes=nodes)
         run = Run(cluster, weights_of(seed))
         try:
             run.chaos(steps, rule_every=rule_every)

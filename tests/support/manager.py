@@ -105,7 +105,8 @@ class GlobalManager(Program):
         """What its REST API answers, whatever the status. Raises: OSError, HTTPException"""
         connection = http.client.HTTPConnection(_HOST, self.http_port, timeout=5)
         try:
-            connection.request("GET", path, headers=_bearer(token))
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            connection.request("GET", path, headers=headers)
             return connection.getresponse().read().decode()
         finally:
             connection.close()
@@ -122,10 +123,6 @@ class GlobalManager(Program):
 
     def logs(self) -> str:
         return self.last_words()
-
-
-def _bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _digest(token: str) -> str:

@@ -12,7 +12,8 @@ from tests.support.waiting import eventually
 
 def pids_of(running: Environment, *argv: str) -> list[int]:
     """Processes of this cluster's pods whose command line has all of `argv`."""
-    return [pid for pid in _all_pids() if _is_container(pid, running, argv)]
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return [pid for pid in pids if _is_container(pid, running, argv)]
 
 
 def kill(running: Environment, *argv: str) -> int:
@@ -39,10 +40,6 @@ def wait_for_successor(running: Environment, killed: int, *argv: str) -> None:
         return True
 
     eventually(f"restart of {argv}", check)
-
-
-def _all_pids() -> Iterator[int]:
-    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 
 def _is_container(pid: int, running: Environment, argv: tuple[str, ...]) -> bool:

@@ -180,12 +180,9 @@ def _drawn(screen: Screen, top: int) -> str:
 def _text(column: int, y: int, part: tuple[str, str]) -> str:
     text, style = part
     x, length = 12 + column * _CHARACTER_PX, len(text) * _CHARACTER_PX
-    attributes = f' style="{_css(style)}"' if style else ""
+    css = style.replace('="', ":").replace('" ', ";").replace('"', "")
+    attributes = f' style="{css}"' if style else ""
     return f'<text x="{x}" y="{y}" textLength="{length}"{attributes}>{escape(text)}</text>'
-
-
-def _css(style: str) -> str:
-    return style.replace('="', ":").replace('" ', ";").replace('"', "")
 
 
 def _parts(line: Sequence[Cell]) -> list[tuple[int, tuple[str, str]]]:

@@ -48,11 +48,11 @@ def train(world: World, *, now: datetime = NOW) -> World:
     return tell(world, "train", f"{directory(world)}/m.pb").settle(now)
 
 
-def evaluate(world: World, new: float = 0.9, former: float = 0.5, *, now: datetime = NOW) -> World:
+def evaluate(world: World, new: float = 0.9, former: float = 0.5) -> World:
     url = f"{directory(world)}/m.pb"
     return tell(
         world, "eval", url, "/models/x", metrics_precision=new, metrics_1_precision=former
-    ).settle(now)
+    ).settle()
 
 
 def roll_out(world: World, **state: Any) -> World:
@@ -69,12 +69,12 @@ def roll_out(world: World, **state: Any) -> World:
     return world
 
 
-def fails(world: World, name: str, *, since: datetime = NOW, **state: Any) -> World:
-    """A pod that was made at `since` fails."""
+def fails(world: World, name: str, **state: Any) -> World:
+    """A pod that was made at NOW fails."""
     for ref, child in world.children.items():
         if ref.name == name and ref.type.kind == "Pod":
             change = {
-                "metadata": {"creationTimestamp": rfc3339(since)},
+                "metadata": {"creationTimestamp": rfc3339(NOW)},
                 "status": {"phase": "Failed", **state},
             }
             world.children[ref] = merged(child, change)
