@@ -55,4 +55,5 @@ def _due(observed: Observed, spec: IncrementalLearningJobSpec, state: State) -> 
     # Others may write the status too. And a model from before an edit of outputDir may be a file of
     # one node.
     is_own = url.startswith(f"{types.directory(observed, spec)}/")
-    return Published(deployed.round, target.name, url) if is_own else None
+    is_right = is_own and len(url) <= refs.MAX_URL_CHARS
+    return Published(deployed.round, target.name, url) if is_right else None

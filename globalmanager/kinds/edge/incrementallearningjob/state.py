@@ -80,7 +80,9 @@ def _part(fields: Mapping[str, Any], name: str, type_: type[T]) -> T | None:
 
 def _model(observed: Observed, fields: Mapping[str, Any], name: str) -> Deployed | None:
     model = _part(fields, name, Deployed)
-    return model if model is not None and _are_own(observed, model.url) else None
+    if model is None or not _are_own(observed, model.url, *(one.url for one in model.models)):
+        return None
+    return model
 
 
 def _is_sound(observed: Observed, current: Round) -> bool:

@@ -20,7 +20,8 @@ from tests.globalmanager.kinds.edge.samples import (
 )
 from tests.support.world import NOW, World, at
 
-ROUND_1 = "s3://out/dir/helmet-uid-1/1-0/model/m.pb"
+OWN = "s3://out/dir/helmet-uid-1"
+ROUND_1 = f"{OWN}/1-0/model/m.pb"
 DIGEST = "0" * 64
 
 
@@ -212,17 +213,28 @@ def test_what_the_inference_worker_does_not_have_any_more_is_not_published() -> 
 
 
 @pytest.mark.parametrize("is_of_formats", [True, False])
-@pytest.mark.parametrize("root", ["s3://evil/helmet-uid-1", "s3://evil/dir", "https://evil"])
+@pytest.mark.parametrize(
+    ("forged", "is_published"),
+    [
+        (f"{OWN}/1-0/model/other.pb", True),
+        (f"{OWN}/../../../evil/m.pb", False),
+        (f"{OWN}/{'m' * 2048}", False),
+        ("s3://evil/helmet-uid-1/1-0/model/m.pb", False),
+        ("s3://evil/dir/1-0/model/m.pb", False),
+        ("https://evil/1-0/model/m.pb", False),
+    ],
+)
 def test_a_url_that_somebody_wrote_into_the_status_is_not_published(
-    root: str, is_of_formats: bool
+    forged: str, is_published: bool, is_of_formats: bool
 ) -> None:
     world = publishing_job().settle()
-    forged = f"{root}/1-0/model/m.pb"
-    deployed = {"round": 1, "model": "deployed", "url": forged, "time": "2026-01-01T00:00:00Z"}
+    # Not of the round in progress, of which nothing is published.
+    deployed = {"round": 9, "model": "deployed", "url": forged, "time": "2026-01-01T00:00:00Z"}
     if is_of_formats:
         deployed |= {"url": ROUND_1, "models": [{"url": forged}]}
     world.object = {**world.object, "status": {**world.status, "deployed": deployed}}
-    assert url(world.settle()) == "s3://models/first.pb"
+    assert url(world.settle()) == (forged if is_published else "s3://models/first.pb")
+    assert world.condition("ResolvedRefs")["status"] == "True"
 
 
 def test_a_model_without_its_keys_in_the_workers_is_no_clash() -> None:
