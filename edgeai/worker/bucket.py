@@ -1,6 +1,8 @@
 """Saves a model into a bucket, with obstore, which the image of the worker must have then."""
 
+import re
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
 
 REGION: Final = "us-east-1"
 """Of servers that know no regions, unless AWS_REGION names another one."""
+REQUEST_LIMIT: Final = timedelta(minutes=10)
+"""Of one request with 5 MiB or less. A node at the edge may send 0.3 Mbit/s."""
+_PARALLEL: Final = 4
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_SERVER: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~%/-]*)?")
 
 
 class Bucket:
@@ -31,19 +38,38 @@ class Bucket:
             problem = "is in a bucket, and this image has no obstore: pip install obstore"
             raise wrong("MODEL_URL", problem) from error
         parts = urlsplit(url)
-        self._put, self._directory = obstore.put, parts.path.strip("/")
-        endpoint = environ.get("S3_ENDPOINT_URL", "")
-        self._store = S3Store(
-            parts.netloc.rpartition("@")[2],
+        name, self._directory = parts.netloc.rpartition("@")[2], parts.path.strip("/")
+        if not _NAME.fullmatch(name) or not self._directory or "?" in url or "#" in url:
+            raise wrong("MODEL_URL", "is no s3 URL like s3://bucket/directory, without '?' and '#'")
+        self._put, endpoint = obstore.put, _endpoint(environ)
+        self.store = S3Store(
+            name,
             config=_config(endpoint, environ),
-            client_options={"allow_http": endpoint.startswith("http://")},
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "timeout": REQUEST_LIMIT,
+            },
         )
 
     def save(self, directory: Path) -> None:
         """Save all files below the directory. Raises: obstore.exceptions.BaseError"""
         for file in filter(Path.is_file, directory.rglob("*")):
             key = f"{self._directory}/{file.relative_to(directory).as_posix()}"
-            self._put(self._store, key, file)
+            self._put(self.store, key, file, max_concurrency=_PARALLEL)
+
+
+# A file from which a Secret was made often ends with a line feed. With it, and with a wrong URL,
+# obstore panics: after the training, and with what is no Exception.
+
+
+def _endpoint(environ: Mapping[str, str]) -> str:
+    """The URL of the server; "" for AWS. Raises: SettingsError"""
+    endpoint = environ.get("S3_ENDPOINT_URL", "").strip()
+    # As for a LocalController.
+    endpoint = endpoint if "://" in endpoint or not endpoint else f"https://{endpoint}"
+    if endpoint and not _SERVER.fullmatch(endpoint):
+        raise wrong("S3_ENDPOINT_URL", "is no URL of a server, like https://minio.example:9000")
+    return endpoint
 
 
 def _config(endpoint: str, environ: Mapping[str, str]) -> "S3Config":
@@ -51,7 +77,15 @@ def _config(endpoint: str, environ: Mapping[str, str]) -> "S3Config":
     config: S3Config = {"region": region, "virtual_hosted_style_request": False}
     if endpoint:
         config["endpoint"] = endpoint
-    access, secret = environ.get("ACCESS_KEY_ID", ""), environ.get("SECRET_ACCESS_KEY", "")
+    access, secret = _key("ACCESS_KEY_ID", environ), _key("SECRET_ACCESS_KEY", environ)
     if not access:
         return {**config, "skip_signature": True}
     return {**config, "access_key_id": access, "secret_access_key": secret}
+
+
+def _key(name: str, environ: Mapping[str, str]) -> str:
+    """Raises: SettingsError, which does not quote the key"""
+    key = environ.get(name, "").strip()
+    if key and not (key.isascii() and key.isprintable()):
+        raise wrong(name, "has a character that no key has; write the key alone into the Secret")
+    return key

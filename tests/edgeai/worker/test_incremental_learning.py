@@ -10,6 +10,7 @@ from obstore.exceptions import BaseError
 
 from edgeai.errors import SettingsError
 from edgeai.worker import EstimatorError, IncrementalLearning
+from edgeai.worker.bucket import Bucket
 from edgeai.worker.incremental_learning import LearningEnvironment, from_environ
 from tests.support.http_server import serving
 
@@ -101,13 +102,15 @@ class Saving(Scripted):
             path.write_text(f"weights {name}")
 
 
-async def train(estimator: Any, url: str, monkeypatch: Any, key: str = "AKID") -> dict[str, bytes]:
-    """What a training saves into the bucket."""
+async def train(
+    estimator: Any, url: str, monkeypatch: Any, key: str = "AKID", end: str = ""
+) -> dict[str, bytes]:
+    """What a training saves into the bucket. `end`: of each variable."""
     bucket = S3()
     async with serving(bucket.answer) as server:
         variables = {"S3_ENDPOINT_URL": server, "ACCESS_KEY_ID": key, "SECRET_ACCESS_KEY": "s"}
         for name, value in variables.items():
-            monkeypatch.setenv(name, value)
+            monkeypatch.setenv(name, value + end)
         environment = from_environ({"MODEL_URL": url})
         learning = IncrementalLearning(estimator, environment=environment, model_name="m.pb")
         await asyncio.to_thread(learning.train, [1.0])
@@ -118,6 +121,42 @@ async def train(estimator: Any, url: str, monkeypatch: Any, key: str = "AKID") -
 async def test_a_model_is_saved_into_a_bucket(slash: str, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = await train(Saving(""), f"s3://b/out/1-0/model{slash}", monkeypatch)
     assert saved == {"/b/out/1-0/model/m.pb": b"weights "}
+
+
+async def test_a_secret_that_was_made_from_files_has_line_feeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert await train(Saving(""), "s3://b/model", monkeypatch, end="\n")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("MODEL_URL", "s3://b c/model"),
+        ("MODEL_URL", "s3://b/model?version=1"),
+        ("S3_ENDPOINT_URL", "https://minio example"),
+        ("ACCESS_KEY_ID", "AK\nID"),
+        ("SECRET_ACCESS_KEY", "hush\nhush"),
+    ],
+)
+def test_a_place_that_cannot_be_is_told_before_the_training(
+    variable: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = Saving("")
+    variables = {"MODEL_URL": "s3://b/model", "ACCESS_KEY_ID": "AKID", "SECRET_ACCESS_KEY": "s"}
+    for name, value in {**variables, variable: text}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=variable) as raised:
+        IncrementalLearning(estimator).train([1.0])
+    assert estimator.trained == 0
+    assert "hush" not in str(raised.value)
+
+
+def test_a_server_without_a_scheme_has_tls_and_a_slow_line_has_minutes() -> None:
+    bucket = Bucket("s3://b/model", {"S3_ENDPOINT_URL": "minio.example:9000"})
+    assert bucket.store.config["endpoint"] == "https://minio.example:9000"
+    # A request with a part of the model: with obstore's 30 s, 12 parts at a time need 16 Mbit/s.
+    assert (bucket.store.client_options or {})["timeout"] == "10m"
 
 
 async def test_all_files_of_a_model_are_saved_into_a_bucket(
