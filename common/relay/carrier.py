@@ -21,16 +21,18 @@ from websockets.exceptions import ConnectionClosed
 from common import wire
 from common.logs import get_logger
 from common.ratelimit import TokenBucket
-from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
-from common.relay.session import (
-    RelaySession,
-    StreamAccepted,
-    StreamData,
-    StreamEnded,
-    StreamReset,
-    StreamWanted,
-    StreamWritable,
+from common.relay.frames import (
+    MAX_DATA_BYTES,
+    Credit,
+    Data,
+    End,
+    Open,
+    Opened,
+    Refusal,
+    Reset,
+    Target,
 )
+from common.relay.session import RelaySession
 from common.relay.stream_socket import StreamSocket
 from common.tasks import TaskGroup
 from edgeai.errors import EdgeAIError
@@ -84,7 +86,7 @@ class Carrier:
         session: RelaySession,
         *,
         timing: CarrierTiming = CarrierTiming(),  # noqa: B008 - frozen
-        on_wanted: Callable[["Carrier", StreamWanted], None] | None = None,
+        on_wanted: Callable[["Carrier", Open], None] | None = None,
         frames: TokenBucket | None = None,
         max_empty_s: float = math.inf,
     ) -> None:
@@ -259,17 +261,17 @@ class Carrier:
 
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
-            case StreamWanted():
+            case Open():
                 if self._on_wanted is not None:
                     self._on_wanted(self, event)
-            case StreamAccepted(stream):
+            case Opened(stream):
                 future = self._opening.get(stream)
                 if future is not None and not future.done():
                     self._early[stream] = []
                     future.set_result(None)
-            case StreamReset(stream, refusal, reason):
+            case Reset(stream, refusal, reason):
                 self._on_reset(stream, StreamRefused(refusal, reason))
-            case StreamData(stream) | StreamWritable(stream) | StreamEnded(stream):
+            case Data(stream) | Credit(stream) | End(stream):
                 self._on_stream(stream, event)
 
     def _on_stream(self, stream: int, event: msgspec.Struct) -> None:
@@ -279,11 +281,11 @@ class Carrier:
         if connection is None:
             return
         match event:
-            case StreamData(_, data):
+            case Data(_, data):
                 connection.write(data)
-            case StreamWritable():
+            case Credit():
                 connection.flush()
-            case StreamEnded():
+            case End():
                 connection.write_eof()
 
     def _on_reset(self, stream: int, refusal: StreamRefused) -> None:

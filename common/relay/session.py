@@ -3,7 +3,8 @@
 The side that `opens` (the LocalController) numbers the streams. The other side answers each Open
 with `accept` or `reset`. A stream exists at one end until both directions have ended there, or
 until a Reset. Frames of streams that this side has ended already are ignored, because they were on
-the way. A peer that sends more than its credit breaks the protocol.
+the way. A peer that sends more than its credit breaks the protocol. Events are the peer's frames of
+streams, and Closed. A Credit is one only where the stream had no credit before.
 
 Credit bounds the bytes that wait at the receiver. Each stream begins with INITIAL_CREDIT. The
 window of a stream whose receiver keeps up doubles up to MAX_WINDOW while the shared Budget has
@@ -34,48 +35,6 @@ class Budget:
 
     def give_back(self, size: int) -> None:
         self._left_bytes += size
-
-
-class StreamWanted(msgspec.Struct, frozen=True):
-    """The peer wants a new stream. Answer with `accept` or `reset`."""
-
-    stream: int
-    uid: Uid
-    worker: WorkerName
-    target: Target
-
-
-class StreamAccepted(msgspec.Struct, frozen=True):
-    """The stream is connected to its target."""
-
-    stream: int
-
-
-class StreamData(msgspec.Struct, frozen=True):
-    """The next bytes of the peer. Call `consumed` when they have left this process."""
-
-    stream: int
-    data: bytes
-
-
-class StreamWritable(msgspec.Struct, frozen=True):
-    """The stream had no credit, and has credit now."""
-
-    stream: int
-
-
-class StreamEnded(msgspec.Struct, frozen=True):
-    """The peer sends no more bytes on the stream."""
-
-    stream: int
-
-
-class StreamReset(msgspec.Struct, frozen=True):
-    """The peer has ended the stream in both directions."""
-
-    stream: int
-    refusal: Refusal
-    reason: str
 
 
 class _Stream:
@@ -204,7 +163,7 @@ class RelaySession(Channel):
             self._send(frames.Reset(frame.stream, Refusal.BUSY, reason))
             return []
         self._streams[frame.stream] = _Stream()
-        return [StreamWanted(frame.stream, frame.uid, frame.worker, frame.target)]
+        return [frame]
 
     def _on_stream(self, frame: frames.StreamFrame, state: _Stream) -> list[msgspec.Struct]:
         match frame:
@@ -212,27 +171,24 @@ class RelaySession(Channel):
                 if state.peer_ended or not state.is_open or len(frame.data) > state.peer_credit:
                     raise _broken(frame)
                 state.peer_credit -= len(frame.data)
-                return [StreamData(frame.stream, frame.data)]
             case frames.Credit():
                 had_credit = state.credit > 0
                 state.credit += frame.size
                 if state.credit > MAX_WINDOW:
                     raise _broken(frame)
-                return [] if had_credit else [StreamWritable(frame.stream)]
+                return [] if had_credit else [frame]
             case frames.Opened():
                 if not self._opens or state.is_open:
                     raise _broken(frame)
                 state.is_open = True
-                return [StreamAccepted(frame.stream)]
             case frames.End():
                 if state.peer_ended or not state.is_open:
                     raise _broken(frame)
                 state.peer_ended = True
                 self._forget_if_over(frame.stream, state)
-                return [StreamEnded(frame.stream)]
             case frames.Reset():
                 self._forget(frame.stream)
-                return [StreamReset(frame.stream, frame.refusal, frame.reason)]
+        return [frame]
 
     # ---- the end of a stream --------------------------------------------------------------------
 

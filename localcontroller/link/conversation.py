@@ -23,7 +23,7 @@ from common.tasks import TaskGroup, wait_at_most
 from edgeai.errors import EdgeAIError, Overloaded, ProtocolError, Unavailable
 from localcontroller.ledger.ledger import CloudFrame, Ledger
 from localcontroller.ledger.outbox import ReportAcked
-from localcontroller.link.edge_session import EdgeSession, Welcomed
+from localcontroller.link.edge_session import EdgeSession
 from localcontroller.traces import NO_TRACES, TaskTraces
 
 log = get_logger(__name__)
@@ -48,7 +48,7 @@ class SessionEnded(EdgeAIError):
 class Listener(Protocol):
     """Receives the events of a conversation."""
 
-    def on_welcomed(self, welcome: Welcomed) -> None: ...
+    def on_welcomed(self, welcome: wire.Welcome) -> None: ...
 
     def on_synced(self) -> None:
         """The ledger holds the whole desired set of the GlobalManager."""
@@ -132,7 +132,7 @@ class Conversation:
     async def _handle(self, events: list[msgspec.Struct]) -> None:
         for event in events:
             match event:
-                case Welcomed():
+                case wire.Welcome():
                     await self._ledger.remember_epoch(event.epoch)
                     self._listener.on_welcomed(event)
                 case Closed():

@@ -1,7 +1,8 @@
 """The LocalController's end of a session with the GlobalManager. It does no I/O (sans-I/O).
 
-Events: Welcomed, ReportAcked, Closed, and the GlobalManager's frames Assign, Withdraw and Synced.
-The caller commits the change that a frame asks for, and then acknowledges the frame's seq.
+Events: ReportAcked, Closed, and the GlobalManager's frames Welcome, Assign, Withdraw and Synced.
+The caller stores the epoch of Welcome durably. It commits the change that another frame asks for,
+and then acknowledges the frame's seq.
 """
 
 from collections.abc import Mapping
@@ -23,14 +24,6 @@ report must not wait for the acknowledgement of the older report. The limit keep
 window for other workers of the node."""
 GAP_S: Final = 0.3
 """Least seconds between two reports of one worker of which the first is not acknowledged."""
-
-
-class Welcomed(msgspec.Struct, frozen=True):
-    """The session is open. The caller must store `epoch` durably."""
-
-    epoch: int
-    session: str
-    version: int
 
 
 class EdgeSession(Session):
@@ -106,7 +99,7 @@ class EdgeSession(Session):
         self._epoch = frame.epoch
         self.version = frame.version
         self.is_open = True
-        return [Welcomed(frame.epoch, frame.session, frame.version)]
+        return [frame]
 
     def _on_beat(self) -> list[msgspec.Struct]:
         """Answer with a Beat, unless this side has just sent something.

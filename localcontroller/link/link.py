@@ -34,7 +34,6 @@ from localcontroller.link.credentials import (
     CredentialProblem,
     Presented,
 )
-from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.endpoint import Endpoint
 from localcontroller.link.relay_link import RelayLink
 from localcontroller.metrics import Metrics
@@ -377,7 +376,7 @@ class Link:
 
     # ---- events of the conversation -------------------------------------------------------------
 
-    def on_welcomed(self, welcome: Welcomed) -> None:
+    def on_welcomed(self, welcome: wire.Welcome) -> None:
         log.info(
             "session open",
             session=welcome.session,

@@ -17,17 +17,10 @@ from globalmanager.edge.sessions.cloud_session import (
     CloudSession,
     Desired,
     EdgeSynced,
-    HelloReceived,
-    Reported,
     TaskAcked,
 )
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
-from localcontroller.link.edge_session import (
-    GAP_S,
-    REPORTS_OF_A_WORKER,
-    EdgeSession,
-    Welcomed,
-)
+from localcontroller.link.edge_session import GAP_S, REPORTS_OF_A_WORKER, EdgeSession
 
 TIMING = Timing(opening_s=10, beat_s=15, silence_s=40)
 KEYS = [TaskKey(f"models.edgeai.io/default/m{n}") for n in range(4)]
@@ -61,8 +54,8 @@ def opened(
     return gm, lc, carry(gm, lc)
 
 
-def reported(events: Sequence[msgspec.Struct]) -> list[Reported]:
-    return [event for event in events if isinstance(event, Reported)]
+def reported(events: Sequence[msgspec.Struct]) -> list[wire.Report]:
+    return [event for event in events if isinstance(event, wire.Report)]
 
 
 def names(events: Sequence[msgspec.Struct]) -> list[str]:
@@ -74,7 +67,7 @@ def names(events: Sequence[msgspec.Struct]) -> list[str]:
 
 def test_hello_tells_what_is_held() -> None:
     gm, lc = cloud(), edge({KEY: wire.TaskVersion(UID, 3)})
-    assert carry(lc, gm) == [HelloReceived("i", {KEY: wire.TaskVersion(UID, 3)})]
+    assert carry(lc, gm) == [wire.Hello([1], "i", {KEY: wire.TaskVersion(UID, 3)})]
     assert gm.version == 1
 
 
@@ -102,18 +95,18 @@ def test_the_newest_common_version_is_chosen(
     gm.receive(b"".join(hello), 0)
     gm.welcome(epoch=5, session="s", desired={})
     monkeypatch.setattr(wire, "VERSIONS", offered)
-    assert carry(gm, lc)[0] == Welcomed(5, "s", agreed)
+    assert carry(gm, lc)[0] == wire.Welcome(agreed, 5, "s")
     assert gm.version == lc.version == agreed
 
 
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
-        ({}, ["Welcomed", "Assign", "Synced"]),
-        ({KEY: wire.TaskVersion(UID, 1)}, ["Welcomed", "Synced"]),
-        ({KEY: wire.TaskVersion(UID, 0)}, ["Welcomed", "Assign", "Synced"]),
-        ({KEY: wire.TaskVersion(UID, 2)}, ["Welcomed", "Synced"]),  # this replica's cache is behind
-        ({KEY: wire.TaskVersion("old", 9)}, ["Welcomed", "Assign", "Synced"]),  # re-created
+        ({}, ["Welcome", "Assign", "Synced"]),
+        ({KEY: wire.TaskVersion(UID, 1)}, ["Welcome", "Synced"]),
+        ({KEY: wire.TaskVersion(UID, 0)}, ["Welcome", "Assign", "Synced"]),
+        ({KEY: wire.TaskVersion(UID, 2)}, ["Welcome", "Synced"]),  # this replica's cache is behind
+        ({KEY: wire.TaskVersion("old", 9)}, ["Welcome", "Assign", "Synced"]),  # re-created
     ],
     ids=["lacks it", "holds it", "holds an older one", "holds a newer one", "another uid"],
 )
@@ -170,7 +163,7 @@ def test_deposed_global_manager_is_refused(epoch: int, ok: bool) -> None:
     lc = edge(epoch=5)
     (welcome,) = wire.encode(wire.Welcome(1, epoch, "s"))
     (event,) = lc.receive(welcome, 0)
-    assert event == Welcomed(epoch, "s", 1) if ok else isinstance(event, Closed)
+    assert event == wire.Welcome(1, epoch, "s") if ok else isinstance(event, Closed)
     if isinstance(event, Closed):
         assert event.code == wire.Close.STALE_EPOCH
 
@@ -234,7 +227,7 @@ def test_task_wanted_again_while_synced_is_under_way_is_sent_again() -> None:
 def test_synced_waits_until_the_whole_set_was_sent() -> None:
     desired = {TaskKey(f"models.edgeai.io/default/m{n}"): TASK for n in range(WINDOW + 10)}
     gm, lc, events = opened(desired)
-    assert names(events) == ["Welcomed"] + ["Assign"] * WINDOW
+    assert names(events) == ["Welcome"] + ["Assign"] * WINDOW
     for event in events[1:]:
         assert isinstance(event, wire.Assign)
         lc.acknowledge(event.seq)
@@ -332,10 +325,10 @@ def outgoing(revision: int) -> Outgoing:
 def test_report_before_the_handshake_waits_for_it() -> None:
     gm, lc = cloud(), edge()
     lc.report(outgoing(1))
-    assert names(carry(lc, gm)) == ["HelloReceived"]
+    assert names(carry(lc, gm)) == ["Hello"]
     gm.welcome(epoch=1, session="s", desired={})
     carry(gm, lc)
-    assert names(carry(lc, gm)) == ["Reported"]
+    assert names(carry(lc, gm)) == ["Report"]
 
 
 def test_newest_report_is_sent_and_its_revision_acknowledged() -> None:
@@ -343,8 +336,8 @@ def test_newest_report_is_sent_and_its_revision_acknowledged() -> None:
     for revision in (1, 2, 3):
         lc.report(outgoing(revision))
     (event,) = carry(lc, gm)
-    assert isinstance(event, Reported)
-    gm.acknowledge(event.report.seq)
+    assert isinstance(event, wire.Report)
+    gm.acknowledge(event.seq)
     assert carry(gm, lc) == [ReportAcked(outgoing(3), "")]
 
 
@@ -355,15 +348,15 @@ def test_a_newer_report_does_not_wait_for_the_acknowledgement_of_an_older_one() 
     for revision in range(1, REPORTS_OF_A_WORKER + 3):
         lc.report(outgoing(revision))
         received += carry(lc, gm, now=float(revision))
-    assert names(received) == ["Reported"] * REPORTS_OF_A_WORKER
+    assert names(received) == ["Report"] * REPORTS_OF_A_WORKER
     for event in received:
-        assert isinstance(event, Reported)
-        gm.acknowledge(event.report.seq)
+        assert isinstance(event, wire.Report)
+        gm.acknowledge(event.seq)
     acknowledged = range(1, REPORTS_OF_A_WORKER + 1)
     assert carry(gm, lc) == [ReportAcked(outgoing(revision), "") for revision in acknowledged]
     (last,) = carry(lc, gm)
-    assert isinstance(last, Reported)
-    gm.acknowledge(last.report.seq)
+    assert isinstance(last, wire.Report)
+    gm.acknowledge(last.seq)
     assert carry(gm, lc) == [ReportAcked(outgoing(REPORTS_OF_A_WORKER + 2), "")]
 
 
@@ -373,7 +366,7 @@ def test_reports_of_a_worker_that_wait_for_the_api_server_leave_the_node_with_ga
     for step in range(10):  # ten reports a second
         lc.report(outgoing(step + 1))
         now = step / 10
-        sent += [(now, each.report.revision) for each in reported(carry(lc, gm, now=now))]
+        sent += [(now, each.revision) for each in reported(carry(lc, gm, now=now))]
     assert sent == [(0.0, 1), (0.3, 4), (0.6, 7), (0.9, 10)]
 
 
@@ -385,7 +378,7 @@ def test_a_report_that_is_held_back_leaves_at_the_next_tick() -> None:
     at = lc.next_tick()
     assert at == 1.0 + GAP_S
     assert lc.tick(at) == []
-    assert [each.report.revision for each in reported(carry(lc, gm, now=at))] == [2]
+    assert [each.revision for each in reported(carry(lc, gm, now=at))] == [2]
     assert lc.next_tick() > at
 
 
@@ -396,13 +389,13 @@ def test_a_report_that_is_held_back_leaves_with_the_acknowledgement_of_the_older
         lc.report(outgoing(revision))
         events += reported(carry(lc, gm))
     (first,) = events
-    gm.acknowledge(first.report.seq)
+    gm.acknowledge(first.seq)
     carry(gm, lc)
-    assert [each.report.revision for each in reported(carry(lc, gm))] == [2]
+    assert [each.revision for each in reported(carry(lc, gm))] == [2]
     lc.report(outgoing(3))
     assert carry(lc, gm, now=GAP_S / 2) == []
     (third,) = reported(carry(lc, gm, now=GAP_S))
-    assert third.report.revision == 3
+    assert third.revision == 3
 
 
 def test_a_worker_without_unacknowledged_reports_waits_for_no_gap() -> None:
@@ -410,7 +403,7 @@ def test_a_worker_without_unacknowledged_reports_waits_for_no_gap() -> None:
     for revision in (1, 2, 3):
         lc.report(outgoing(revision))
         (event,) = reported(carry(lc, gm, now=revision / 100))
-        gm.acknowledge(event.report.seq)
+        gm.acknowledge(event.seq)
         carry(gm, lc)
 
 

@@ -20,7 +20,7 @@ from common.session import Session, Timing
 from edgeai.errors import ProtocolError
 from edgeai.ids import NodeName
 from globalmanager.contract import Kind
-from globalmanager.edge.sessions.cloud_session import CloudSession, Desired, HelloReceived, Reported
+from globalmanager.edge.sessions.cloud_session import CloudSession, Desired
 from globalmanager.kinds import KINDS
 from globalmanager.rest import views
 from globalmanager.rest.server import RestLimits
@@ -64,7 +64,7 @@ def test_a_message_is_read_or_ends_the_session_at_both_ends_in_each_state(data: 
     feed(cloud, data)
     opened = CloudSession(now=0.0, timing=TIMING)
     hello = wire.encode(wire.Hello([1], "ledger", {}))[0]
-    assert any(isinstance(event, HelloReceived) for event in opened.receive(hello, 0.0))
+    assert any(isinstance(event, wire.Hello) for event in opened.receive(hello, 0.0))
     task = assignment(0)
     desired = {task.key: Desired(task.uid, task.version, wire.pack(task.body))}
     opened.welcome(epoch=1, session="s", desired=desired)
@@ -78,9 +78,9 @@ def test_a_message_is_read_or_ends_the_session_at_both_ends_in_each_state(data: 
 
 def feed(session: Session, data: bytes) -> None:
     for event in session.receive(data, 1.0):
-        if isinstance(event, Reported):
+        if isinstance(event, wire.Report):
             with suppress(ProtocolError):
-                wire.unpack(event.report.body, wire.ReportBody)
+                wire.unpack(event.body, wire.ReportBody)
     for message in session.data_to_send(1.0):
         assert len(message) <= wire.MAX_FRAME_BYTES
     session.tick(2.0)

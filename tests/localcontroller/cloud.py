@@ -13,14 +13,7 @@ from websockets.typing import Subprotocol
 
 from common import wire
 from edgeai.ids import TaskKey
-from globalmanager.edge.sessions.cloud_session import (
-    CloudSession,
-    Desired,
-    EdgeSynced,
-    HelloReceived,
-    Reported,
-    TaskAcked,
-)
+from globalmanager.edge.sessions.cloud_session import CloudSession, Desired, EdgeSynced, TaskAcked
 from tests.localcontroller.builders import TIMING, report_of
 from tests.support.waiting import async_eventually
 
@@ -37,7 +30,7 @@ class Cloud:
         ] = []  # status and headers for the next handshakes
         self.acknowledges = True
         self.requests: list[Mapping[str, str]] = []  # headers of handshakes
-        self.hellos: list[HelloReceived] = []
+        self.hellos: list[wire.Hello] = []
         self.held: list[TaskAcked] = []
         self.reports: list[wire.Report] = []
         self.synced = 0
@@ -110,18 +103,18 @@ class Cloud:
 
     def _on_event(self, session: CloudSession, event: object) -> None:
         match event:
-            case HelloReceived():
+            case wire.Hello():
                 self.hellos.append(event)
                 session.welcome(epoch=self.epoch, session="s-1", desired=self.desired)
             case EdgeSynced():
                 self.synced += 1
             case TaskAcked():
                 self.held.append(event)
-            case Reported():
-                self.reports.append(event.report)
+            case wire.Report():
+                self.reports.append(event)
                 if self.acknowledges:
-                    refused = self.refuse.get(event.report.worker, "")
-                    session.acknowledge(event.report.seq, refusal=refused)
+                    refused = self.refuse.get(event.worker, "")
+                    session.acknowledge(event.seq, refusal=refused)
 
     async def _flush(self, socket: ServerConnection, session: CloudSession) -> None:
         data = session.data_to_send(_now())

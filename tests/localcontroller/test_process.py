@@ -352,7 +352,7 @@ async def test_sigkill_loses_neither_task_nor_report(state_dir: Path, cloud: Clo
     cloud.acknowledges = True
     async with running(state_dir, "--global-manager", cloud.url) as again:
         await cloud.until_reported(WORKER, status="completed", seen=7)
-        assert cloud.hellos[-1].task_versions[key()].version == 1
+        assert cloud.hellos[-1].tasks[key()].version == 1
         await until_acknowledged(again)
 
 

@@ -98,7 +98,7 @@ class FaultyNode:
         """What the cloud was told so far never goes back."""
         known = 0
         for hello in self.cloud.hellos:
-            found = hello.task_versions.get(key())
+            found = hello.tasks.get(key())
             version = found.version if found else 0
             assert version >= known, f"the node held version {known}, and then {version} (I2)"
             known = version

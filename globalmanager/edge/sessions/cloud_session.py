@@ -2,7 +2,8 @@
 
 The caller gives the session the desired set of the node as (key -> Desired), and then each change
 of this set. The session sends the fewest frames that bring the LocalController to this set. Events:
-HelloReceived, EdgeSynced, TaskAcked, Reported, and Closed.
+EdgeSynced, TaskAcked, Closed, and two frames: Hello, after which the caller calls `welcome`, and
+Report, whose seq the caller acknowledges after the report has taken effect.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -28,13 +29,6 @@ class Desired(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class HelloReceived(msgspec.Struct, frozen=True):
-    """The LocalController sent Hello with a version that both sides speak. Call `welcome`."""
-
-    instance: str
-    task_versions: Mapping[TaskKey, wire.TaskVersion]
-
-
 class TaskAcked(msgspec.Struct, frozen=True):
     """The LocalController holds the task `key` durably at `version`; None: it dropped the task.
 
@@ -49,12 +43,6 @@ class TaskAcked(msgspec.Struct, frozen=True):
 
 class EdgeSynced(msgspec.Struct, frozen=True):
     """The LocalController holds the desired set of the time of `welcome`, or a newer one."""
-
-
-class Reported(msgspec.Struct, frozen=True):
-    """A worker's latest state. Acknowledge `report.seq` after the report has taken effect."""
-
-    report: wire.Report
 
 
 class CloudSession(Session):
@@ -154,7 +142,7 @@ class CloudSession(Session):
         if isinstance(frame, wire.HeldPart):
             return []
         self.version = _newest_common(frame.versions)
-        return [HelloReceived(frame.instance, dict(self.task_versions))]
+        return [frame]
 
     def _note_held(self, tasks: Mapping[TaskKey, wire.TaskVersion]) -> None:
         """Raises: ProtocolError, so that a node cannot fill the memory by what it says it holds"""
@@ -196,7 +184,7 @@ class CloudSession(Session):
         self._unacknowledged_reports += 1
         if self._unacknowledged_reports > MAX_UNACKNOWLEDGED_REPORTS:
             raise ProtocolError(wire.Close.PROTOCOL, "more reports than the window allows")
-        return [Reported(report)]
+        return [report]
 
 
 def _newest_common(versions: Collection[int]) -> int:

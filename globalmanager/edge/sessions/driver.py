@@ -22,14 +22,7 @@ from common.session import WINDOW, Timing
 from common.tasks import TaskGroup
 from edgeai.ids import NodeName, TaskKey
 from globalmanager.edge.metrics import EdgeMetrics
-from globalmanager.edge.sessions.cloud_session import (
-    CloudSession,
-    Desired,
-    EdgeSynced,
-    HelloReceived,
-    Reported,
-    TaskAcked,
-)
+from globalmanager.edge.sessions.cloud_session import CloudSession, Desired, EdgeSynced, TaskAcked
 from globalmanager.edge.sessions.connection import SessionConnection
 from globalmanager.edge.sessions.flag import Flag
 from globalmanager.traces import NO_TRACES, TaskTraces
@@ -257,7 +250,7 @@ class SessionDriver:
         for event in events:
             self._on_event(event)
         # A beat or a report gives the writer nothing to do until the report's acknowledgement.
-        if not self.is_live or not all(isinstance(event, Reported) for event in events):
+        if not self.is_live or not all(isinstance(event, wire.Report) for event in events):
             self._after_session()
         # This side bounds how many frames it sends, and each of them has one acknowledgement.
         if events and all(isinstance(event, TaskAcked | EdgeSynced) for event in events):
@@ -266,14 +259,14 @@ class SessionDriver:
 
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
-            case Reported(report):
-                if not self._owner.on_report(self, report):
+            case wire.Report():
+                if not self._owner.on_report(self, event):
                     self._may_read.clear()
             case TaskAcked():
                 self._on_task_acked(event)
             case EdgeSynced():
                 self.synced = True
-            case HelloReceived():
+            case wire.Hello():
                 self.ledger_id = event.instance
                 self._owner.on_hello(self)
 

@@ -20,8 +20,8 @@ from common.clock import loop_time
 from common.logs import bind, get_logger
 from common.ratelimit import TokenBucket
 from common.relay.carrier import Carrier
-from common.relay.frames import MAX_DATA_BYTES, Refusal, Target
-from common.relay.session import Budget, RelaySession, StreamWanted
+from common.relay.frames import MAX_DATA_BYTES, Open, Refusal, Target
+from common.relay.session import Budget, RelaySession
 from common.relay.stream_socket import StreamSocket
 from common.session import Timing
 from edgeai.ids import NodeName, TaskKey, Uid, parse_task_key
@@ -153,7 +153,7 @@ class Relays:
 
     # ---- streams --------------------------------------------------------------------------------
 
-    def _on_wanted(self, node: NodeName, carrier: Carrier, request: StreamWanted) -> None:
+    def _on_wanted(self, node: NodeName, carrier: Carrier, request: Open) -> None:
         binding = self._desired.binding_of(node, request.uid)
         port = None if binding is None else self._port(binding, request)
         if binding is None or port is None:
@@ -180,7 +180,7 @@ class Relays:
         self._dials.add(task)
         task.add_done_callback(self._dials.discard)
 
-    def _port(self, binding: Binding, request: StreamWanted) -> ServicePort | None:
+    def _port(self, binding: Binding, request: Open) -> ServicePort | None:
         """The Service of the assignment that the target names."""
         if request.worker not in binding.workers:
             return None

@@ -14,8 +14,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from common import wire
 from common.ratelimit import TokenBucket
 from common.relay.carrier import MAX_QUEUED_BYTES, Carrier, CarrierTiming, StreamRefused
-from common.relay.frames import INITIAL_CREDIT, MAX_DATA_BYTES, Refusal, Target
-from common.relay.session import Budget, RelaySession, StreamWanted
+from common.relay.frames import INITIAL_CREDIT, MAX_DATA_BYTES, Open, Refusal, Target
+from common.relay.session import Budget, RelaySession
 from common.relay.stream_socket import StreamSocket
 from common.session import Timing
 from common.tasks import TaskGroup
@@ -26,7 +26,7 @@ TIMING = Timing(opening_s=5.0, beat_s=5.0, silence_s=120.0)
 DEFAULT = CarrierTiming()
 QUICK = 0.2
 LOOPBACK = "127.0.0.1"
-Wanted = Callable[[Carrier, StreamWanted], None]
+Wanted = Callable[[Carrier, Open], None]
 
 
 def new_session(*, opens: bool, windows_bytes: int = 1 << 30) -> RelaySession:
@@ -41,11 +41,11 @@ class Ends:
     def __init__(self) -> None:
         self.edge: Carrier
         self.cloud: Carrier
-        self.wanted: list[StreamWanted] = []
+        self.wanted: list[Open] = []
         self._peers: list[Peer] = []
         self.over = asyncio.Event()  # the edge's end is over
 
-    def on_wanted(self, carrier: Carrier, wanted: StreamWanted) -> None:
+    def on_wanted(self, carrier: Carrier, wanted: Open) -> None:
         self.wanted.append(wanted)
 
     async def open(self) -> int:

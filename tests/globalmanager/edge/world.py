@@ -42,7 +42,7 @@ from globalmanager.edge.sessions.registry import Sessions
 from globalmanager.edge.sessions.relay import RelayLimits, Relays
 from globalmanager.ha.contacts import Contacts, ContactSubscriber
 from localcontroller.ledger.outbox import Outgoing, ReportAcked
-from localcontroller.link.edge_session import EdgeSession, Welcomed
+from localcontroller.link.edge_session import EdgeSession
 from tests.support.tasks import beside
 
 NODES = [NodeName(f"node-{n}") for n in range(3)]
@@ -298,7 +298,7 @@ class Peer:
         self.bodies: dict[TaskKey, bytes] = {}
         self.frames: list[wire.Assign | wire.Withdraw | wire.Synced] = []
         self.acked: list[ReportAcked] = []
-        self.welcomed: Welcomed | None = None
+        self.welcomed: wire.Welcome | None = None
         self.acknowledges = acknowledges
         self.close_code: int | None = None
         self._loop = asyncio.get_running_loop()
@@ -344,7 +344,7 @@ class Peer:
 
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
-            case Welcomed():
+            case wire.Welcome():
                 self.welcomed = event
             case ReportAcked():
                 self.acked.append(event)

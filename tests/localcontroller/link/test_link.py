@@ -19,7 +19,6 @@ from localcontroller.ledger.ledger import Ledger
 from localcontroller.ledger.outbox import ReportAcked
 from localcontroller.link.conversation import Conversation, SessionEnded
 from localcontroller.link.credentials import Credentials
-from localcontroller.link.edge_session import Welcomed
 from localcontroller.link.endpoint import Addresses, Endpoint
 from localcontroller.link.link import (
     FILES_S,
@@ -119,7 +118,7 @@ async def test_changes_during_a_lost_connection_arrive_with_the_next_session(
         key("b"): wire.TaskVersion("b2", 1),
         key("c"): wire.TaskVersion("c", 1),
     }
-    assert [hello.task_versions.keys() for hello in cloud.hellos] == [set(), {key("a"), key("b")}]
+    assert [hello.tasks.keys() for hello in cloud.hellos] == [set(), {key("a"), key("b")}]
 
 
 async def until_acknowledged(ledger: Ledger) -> None:
@@ -373,7 +372,7 @@ async def test_a_new_ledger_gets_a_new_session_at_once(ledger: Ledger, cloud: Cl
         await async_eventually("the task", lambda: ledger.view.task_versions)
     first, second = cloud.hellos
     assert first.instance != second.instance
-    assert second.task_versions == {}
+    assert second.tasks == {}
 
 
 def growing_delays() -> Delays:
@@ -417,7 +416,7 @@ async def test_delays_spread_and_stay_within_their_bounds() -> None:
 
 
 class NoListener:
-    def on_welcomed(self, welcomed: Welcomed) -> None: ...
+    def on_welcomed(self, welcomed: wire.Welcome) -> None: ...
 
     def on_synced(self) -> None: ...
 

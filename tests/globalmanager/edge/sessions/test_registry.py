@@ -9,7 +9,6 @@ from common import wire
 from common.version import VERSION, user_agent
 from edgeai.ids import Uid
 from globalmanager.edge.sessions.registry import FLAP_COUNT, FLAP_WINDOW_S, Replacements
-from localcontroller.link.edge_session import Welcomed
 from tests.globalmanager.edge.world import A, B, EdgeSide, Peer, dial, key, token, uid
 from tests.support.waiting import async_eventually
 
@@ -232,7 +231,7 @@ async def test_snapshot_tells_what_a_session_holds(world: EdgeSide) -> None:
         (info,) = world.sessions.snapshot()
         assert (info.node, info.ledger_id, info.protocol_version) == (A, "ledger-1", 1)
         assert (info.desired, info.held) == (2, 2)
-        assert peer.welcomed == Welcomed(epoch=7, session=info.session, version=1)
+        assert peer.welcomed == wire.Welcome(epoch=7, session=info.session, version=1)
     await async_eventually(
         "not list(world.sessions.snapshot())", lambda: not list(world.sessions.snapshot())
     )
