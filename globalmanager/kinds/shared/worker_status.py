@@ -81,28 +81,20 @@ class WorkerFold:
     the same attempt, or when the entry says that the same attempt has ended. A report from another
     ledger is never stale. The other ledger is on another node, or the node has lost its old ledger.
     From a former node only the counts are taken when the entry is of another node.
-
-    Args:
-        keep_greatest: True when a new ledger must not reduce the counts of an earlier ledger. The
-            entry keeps the counts of an earlier ledger of the same node as `countedBefore`, and the
-            counts of each former node as `countedElsewhere`
-        counts: names of totals in taskInfo, which never fall within one ledger
     """
 
     max_workers = MAX_WORKERS
+    keeps_greatest = True
+    """Whether a new ledger must not reduce the counts of an earlier ledger. The entry keeps the
+    counts of an earlier ledger of the same node as `countedBefore`, and the counts of each former
+    node as `countedElsewhere`."""
+    lasting_counts: Collection[str] = ()
+    """Names of totals in taskInfo, which never fall within one ledger."""
 
-    def __init__(
-        self,
-        status: Mapping[str, Any],
-        *,
-        keep_greatest: bool = True,
-        counts: Collection[str] = (),
-    ) -> None:
+    def __init__(self, status: Mapping[str, Any]) -> None:
         self.status = status
         self.entries = worker_entries(status)
         """With the reports that were added."""
-        self._keep_greatest = keep_greatest
-        self._counts = counts
         self._changes: dict[WorkerName, Mapping[str, Any]] = {}  # worker -> its entry before
         self._sizes: Sizes | None = None
 
@@ -155,7 +147,18 @@ class WorkerFold:
         # The former node knows the counts of its own run and nothing of the present worker.
         if report.is_former and entry.get("node", report.node) != report.node:
             return _with_counts_of_former_node(entry, report)
-        return _replaced(entry, report, keep_greatest=self._keep_greatest, counts=self._counts)
+        return self._replaced(entry, report)
+
+    def _replaced(self, entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:
+        """The entry after the report of the node that the worker belongs to."""
+        other_counts = _counts_elsewhere(entry, report) if self.keeps_greatest else NO_COUNTS
+        fields = worker_entry(report, other_counts)
+        if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
+            before = mapping(entry.get("taskInfo"))
+            fields["taskInfo"] = _not_fallen(before, fields["taskInfo"], self.lasting_counts)
+        # More fields are of a newer GlobalManager, and stay, because it may run again.
+        unknown = {key: value for key, value in entry.items() if key not in fields}
+        return {**unknown, **without_empty_fields(fields)}
 
     def bounded(self, report: WorkerReport, desired: dict[str, Any]) -> dict[str, Any]:
         """`desired`, or `desired` without its texts where room is short. Raises: ReportRefused"""
@@ -184,9 +187,10 @@ class WorkerFold:
         )
 
 
-def latest(status: Mapping[str, Any]) -> WorkerFold:
-    """The fold of workers whose numbers may fall, as a round, a loss or a metric."""
-    return WorkerFold(status, keep_greatest=False)
+class LatestFold(WorkerFold):
+    """For workers whose numbers may fall, as a round, a loss or a metric."""
+
+    keeps_greatest = False
 
 
 class Sizes:
@@ -214,23 +218,6 @@ class Sizes:
 def item_bytes(worker: str, entry: Mapping[str, Any]) -> int:
     """The size of an entry in .status.workers, with its key and a comma."""
     return stored_bytes({worker: entry}) - _BRACES + 1
-
-
-def _replaced(
-    entry: Mapping[str, Any],
-    report: WorkerReport,
-    *,
-    keep_greatest: bool,
-    counts: Collection[str],
-) -> dict[str, Any]:
-    """The entry after the report of the node that the worker belongs to."""
-    other_counts = _counts_elsewhere(entry, report) if keep_greatest else NO_COUNTS
-    fields = worker_entry(report, other_counts)
-    if (entry.get("instance"), entry.get("node")) == (report.ledger_id, report.node):
-        fields["taskInfo"] = _not_fallen(mapping(entry.get("taskInfo")), fields["taskInfo"], counts)
-    # More fields are of a newer GlobalManager, and stay, because it may run again.
-    unknown = {key: value for key, value in entry.items() if key not in fields}
-    return {**unknown, **without_empty_fields(fields)}
 
 
 def _with_counts_of_former_node(entry: Mapping[str, Any], report: WorkerReport) -> dict[str, Any]:

@@ -8,15 +8,12 @@ from typing import Any, Final
 
 from edgeai.api.status import mapping, parse_time
 from edgeai.times import rfc3339
-from globalmanager.kinds.shared.worker_status import WorkerFold
+from globalmanager.kinds.shared.worker_status import LatestFold
 
 SAMPLES: Final = "numberOfSamples"
 
 
-class DatasetFold(WorkerFold):
-    def __init__(self, status: Mapping[str, Any]) -> None:
-        super().__init__(status, keep_greatest=False)
-
+class DatasetFold(LatestFold):
     def patch(self) -> dict[str, Any]:
         """With numberOfSamples and updateTime if the number of samples has changed."""
         patch = super().patch()

@@ -9,7 +9,7 @@ from globalmanager.kinds.edge.federatedlearningjob.spec import read, references
 from globalmanager.kinds.edge.federatedlearningjob.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
 from globalmanager.kinds.shared import workloads
-from globalmanager.kinds.shared.worker_status import latest
+from globalmanager.kinds.shared.worker_status import LatestFold
 
 KIND = Kind(
     definition=DEFINITION,
@@ -29,5 +29,5 @@ KIND = Kind(
     foreign=frozenset({workloads.WORKLOADS}),
     plan=workloads.queued(plan),
     assignments=assignments,
-    fold=latest,
+    fold=LatestFold,
 )

@@ -9,7 +9,7 @@ from globalmanager.kinds.edge.incrementallearningjob.plan import plan
 from globalmanager.kinds.edge.incrementallearningjob.spec import read, references
 from globalmanager.kinds.edge.incrementallearningjob.workers import OWNS
 from globalmanager.kinds.edge.references import secrets
-from globalmanager.kinds.shared.worker_status import latest
+from globalmanager.kinds.shared.worker_status import LatestFold
 
 KIND = Kind(
     definition=DEFINITION,
@@ -28,6 +28,6 @@ KIND = Kind(
     indirect_references=secrets,
     plan=plan,
     assignments=assignments,
-    fold=latest,
+    fold=LatestFold,
     sums=frozenset({"workers"}),  # the plan adds up the hard examples, and it may do so later
 )

@@ -6,7 +6,6 @@ halves the requests of a running service. `plan` corrects the totals if they eve
 entries.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from globalmanager.contract import WorkerReport
@@ -15,9 +14,8 @@ from globalmanager.kinds.shared.worker_status import WorkerFold
 
 
 class ServiceFold(WorkerFold):
-    def __init__(self, status: Mapping[str, Any]) -> None:
-        super().__init__(status, counts=totals.COUNTS)
-        self._group = ""
+    lasting_counts = totals.COUNTS
+    _group = ""  # the API group of the job, from its reports
 
     def add(self, report: WorkerReport) -> None:
         super().add(report)

@@ -2,17 +2,13 @@
 before.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from globalmanager.kinds.shared.worker_status import WorkerFold
+from globalmanager.kinds.shared.worker_status import LatestFold
 
 MAX_NODES: Final = 100
 """An entry has about 500 bytes, so the status of a Model for many nodes stays below 64 KiB."""
 
 
-class ModelFold(WorkerFold):
+class ModelFold(LatestFold):
     max_workers = MAX_NODES
-
-    def __init__(self, status: Mapping[str, Any]) -> None:
-        super().__init__(status, keep_greatest=False)
