@@ -96,6 +96,7 @@ class Api:
         self._forgotten = 0  # changes up to this version are no longer known
         self._watches: list[Watch] = []
         self.writes = 0
+        self.pod_ends_s = 0.0  # at most, after a client has deleted a pod that runs
         self.on_write: Callable[[str, Key, Object | None, Object | None], None] = (
             lambda _what, _key, _old, _new: None
         )
@@ -173,8 +174,9 @@ class Api:
     def _delete(self, key: Key, known: Object, conditions: Object) -> Answer:
         if conditions.get("uid", known["metadata"]["uid"]) != known["metadata"]["uid"]:
             return failure(409, "Conflict", f"{key.name} has another uid", key)
-        self.remove(key)
-        return Answer(200, b'{"kind":"Status","status":"Success"}')
+        self.evict(key)
+        # Of an object that is still there, the answer has its present state.
+        return Answer(200, self._raw.get(key, b'{"kind":"Status","status":"Success"}'))
 
     def _list(self, key: Key, query: dict[str, str]) -> Answer:
         is_wanted = selector(query.get("labelSelector", ""))
@@ -211,6 +213,33 @@ class Api:
             watch.end()
 
     # ---- changes from outside -------------------------------------------------------------------
+
+    def evict(self, key: Key) -> None:
+        """As a client deletes it: the containers of a pod have a while for their end."""
+        known = self.objects[key]
+        is_running = (known.get("status") or {}).get("phase") == "Running"
+        if key.resource != "pods" or not is_running or not self.pod_ends_s:
+            self.remove(key)
+        elif "deletionTimestamp" not in known["metadata"]:
+            going = copied(known)
+            going["metadata"]["deletionTimestamp"] = rfc3339(self.world.utcnow())
+            self._put("MODIFIED", key, going)
+            uid, after_s = known["metadata"]["uid"], self.world.random.random() * self.pod_ends_s
+            self.world.after(after_s / 3, lambda: self._end_containers(key, uid))
+            self.world.after(after_s, lambda: self._remove_pod(key, uid))
+
+    def _end_containers(self, key: Key, uid: str) -> None:
+        """They end with the signal, most of them as a failure."""
+        known = self.objects.get(key)
+        if known and known["metadata"]["uid"] == uid and known["status"]["phase"] == "Running":
+            ended = copied(known)
+            ended["status"]["phase"] = "Failed" if self.world.chance(0.8) else "Succeeded"
+            self._put("MODIFIED", key, ended)
+
+    def _remove_pod(self, key: Key, uid: str) -> None:
+        known = self.objects.get(key)
+        if known and known["metadata"]["uid"] == uid:
+            self.remove(key)
 
     def remove(self, key: Key) -> None:
         old = self.objects.pop(key)

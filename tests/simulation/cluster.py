@@ -18,7 +18,6 @@ from tests.simulation.model_oracle import ModelOracle
 from tests.simulation.models import HOT, ModelServer
 from tests.simulation.network import Connection, Network
 from tests.simulation.oracle import HOT_MODEL, LABEL, ROLLED_FLEET, Oracle
-from tests.simulation.round_oracle import BETTER
 from tests.simulation.round_oracle import NAME as ROUNDS_NAME
 from tests.simulation.transport import Weather
 from tests.simulation.world import VirtualTime
@@ -28,6 +27,7 @@ NODES: Final = ("edge0", "edge1", "edge2")
 _JOBS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/jointinferenceservices"
 _MODELS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/models"
 _LEARNING: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/federatedlearningjobs"
+_ROUNDS: Final = "/apis/edgeai.io/v1alpha1/namespaces/default/incrementallearningjobs"
 
 
 class SimulatedCluster:
@@ -142,12 +142,18 @@ class SimulatedCluster:
     def delete_learning(self, name: str) -> None:
         self.api.handle("DELETE", f"{_LEARNING}/{name}", {}, None)
 
+    def suspend_learning(self, name: str, *, is_suspended: bool) -> None:
+        self.api.handle("PATCH", f"{_LEARNING}/{name}", {}, {"spec": {"suspend": is_suspended}})
+
     def create_rounds(self, node: str, *, is_hot: bool) -> None:
         """A job of incremental learning, and its Dataset."""
         spec = {"url": "/data/samples.txt", "nodeName": node}
         self.create("edgeai.io/v1alpha1 Dataset", ROUNDS_NAME, spec=spec)
         spec = rounds_spec(node, is_hot=is_hot)
         self.create("edgeai.io/v1alpha1 IncrementalLearningJob", ROUNDS_NAME, spec=spec)
+
+    def edit_rounds(self, spec: dict[str, Any]) -> None:
+        self.api.handle("PATCH", f"{_ROUNDS}/{ROUNDS_NAME}", {}, {"spec": spec})
 
     def roll_out(self, deployment: Key) -> None:
         """What the controller of Deployments writes when new pods serve."""
@@ -270,7 +276,11 @@ class SimulatedCluster:
 
 
 def template(**spec: str) -> dict[str, Any]:
-    return {"spec": {**spec, "containers": [{"name": "worker", "image": "worker:1"}]}}
+    return {"spec": {**spec, "containers": containers("1")}}
+
+
+def containers(version: str) -> list[dict[str, Any]]:
+    return [{"name": "worker", "image": f"worker:{version}"}]
 
 
 def job_spec(node: str) -> dict[str, Any]:
@@ -304,7 +314,7 @@ def learning_spec(nodes: Sequence[str]) -> dict[str, Any]:
 
 
 def rounds_spec(node: str, *, is_hot: bool) -> dict[str, Any]:
-    better = {"metric": "precision_delta", "operator": ">", "threshold": BETTER}
+    better = {"metric": "precision_delta", "operator": ">", "threshold": 0.1}
     form = {"template": template(nodeName=node)}
     return {
         "initialModel": {"name": "small"},

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from tests.simulation.api import Key, Object, is_custom
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.oracle import LEARNING, ends_of, owner_of
-from tests.simulation.round_oracle import NAME
+from tests.simulation.round_oracle import MODEL_FILE, NAME
 from tests.simulation.world import VirtualTime
 
 CHILDREN: Final = ("deployments.apps", "services", "secrets", "pods")
@@ -40,7 +40,7 @@ def end_of(cluster: SimulatedCluster, alive: set[str]) -> End:
     children = {
         key: _essence(object_)
         for key, object_ in cluster.api.objects.items()
-        if key.resource in CHILDREN and owner_of(object_) in alive
+        if (key.resource in CHILDREN or key == MODEL_FILE) and owner_of(object_) in alive
     }
     tasks = {
         name: {*rows["tasks"], *rows["grants"]}

@@ -42,6 +42,9 @@ SETTLE_S: Final = 400.0  # after the last fault: the longest delays of reconnect
 ABSENT_S: Final = 100.0  # the session ends after 40 s, and the grace time after 40 s more
 BACK_S: Final = 60.0  # the longest delay of a reconnection is 30 s
 QUIET_S: Final = 120.0
+SUSPENDED_S: Final = 60.0
+MANY: Final = 50  # samples that meet each trigger by their number
+POD_ENDS_S: Final = 20.0  # at most; while a job is suspended, its pods must end
 OLD: Final = 0.1  # how often a worker starts so often that its processes become one sum
 MAX_CALM_STEPS: Final = 50_000  # of one wait without faults; ten times as many as are seen
 
@@ -113,11 +116,30 @@ class Run:
             self.run_for(20.0)
 
     def _finish_round(self) -> None:
-        """The workers of incremental learning do their work until the job waits for samples."""
-        self.rules.add_samples()
-        for _ in range(24 if list(self.cluster.api.of(ROUNDS)) else 0):
-            self.rules.rounds.work(may_fail=False)
+        """The workers of incremental learning do their work until the job waits for samples. While
+        the job is suspended, nothing goes on.
+        """
+        if not list(self.cluster.api.of(ROUNDS)):
+            return
+        rounds = self.rules.rounds
+        rounds.add_samples(MANY)
+        self._suspend_rounds(SUSPENDED_S)
+        for _ in range(48):
+            rounds.work(may_fail=False)
+            self.rules.load_of_round()
             self.run_for(20.0)
+            if not rounds.are_under_way:
+                break
+            if self.world.chance(0.3):
+                self._suspend_rounds(self.world.random.random() * POD_ENDS_S)
+
+    def _suspend_rounds(self, seconds: float) -> None:
+        """Args: seconds: of SUSPENDED_S, all pods end"""
+        self.rules.rounds.suspend(is_suspended=True)
+        self.run_for(seconds)
+        if seconds >= SUSPENDED_S:
+            self.cluster.oracle.check_rounds()
+        self.rules.rounds.suspend(is_suspended=False)
 
     def _grow_old(self) -> None:
         """A worker starts more often than the ledger keeps its processes, and once more when they
@@ -201,6 +223,7 @@ def simulate(seed: int, steps: int) -> Outcome:
     rule_every = draw.choice(RULE_EVERY)
     with quiet_python() as bugs:
         cluster = SimulatedCluster(VirtualTime(seed), replicas=replicas, nodes=nodes)
+        cluster.api.pod_ends_s = POD_ENDS_S if seed >= FIRST_WITH_ROUNDS else 0.0
         run = Run(cluster, weights_of(seed))
         try:
             run.chaos(steps, rule_every=rule_every)

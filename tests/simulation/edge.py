@@ -155,7 +155,7 @@ class Controller:
         if self.ledger is not None:
             for grant in self.ledger.view.grants.values():
                 for worker in sorted(grant.workers):
-                    if worker.startswith(NAME):
+                    if worker.startswith(NAME) and not worker.endswith("-inference"):
                         continue  # these workers report what they have done
                     # Only a fleet has pods of the third name that each node has a grant for.
                     if ("-node-" in worker) == worker.startswith("fleet"):

@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.simulation.driver import FIRST_WITH_ROLLOUTS
+from tests.simulation.driver import FIRST_WITH_FLEETS, FIRST_WITH_ROLLOUTS, FIRST_WITH_ROUNDS
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "edgeai", "globalmanager", "localcontroller", "tests/simulation")
 MODULES: Final = ("tests/__init__.py", "tests/support/manifests.py", "tests/support/sqlite_vfs.py")
-SEEDS: Final = 300
+SEEDS: Final = 320
 SEEDS_WITHOUT: Final = 25
 """Of the copy without a mutation."""
 STEPS: Final = 4500
@@ -51,6 +51,7 @@ CLOUD_SESSION: Final = "globalmanager/edge/sessions/cloud_session.py"
 TABLES: Final = "localcontroller/ledger/tables.py"
 ROLLOUT: Final = "globalmanager/kinds/edge/jointinferenceservice/rollout.py"
 CONTENT: Final = "localcontroller/content.py"
+LEARNING: Final = "globalmanager/kinds/edge/incrementallearningjob"
 CONVERSATION: Final = "localcontroller/link/conversation.py"
 
 MUTATIONS: Final = (
@@ -81,6 +82,7 @@ MUTATIONS: Final = (
             '                    changed = {**config_map, "metadata": names, "data": data}\n'
             "                    await self._live.replace(CONFIG_MAPS, changed)\n",
         ),
+        first=FIRST_WITH_FLEETS,
     ),
     Mutation(
         "an edge acknowledges a frame before its commit",
@@ -344,6 +346,74 @@ MUTATIONS: Final = (
             "if decisions and not _fields(new, decisions):",
         ),
         first=FIRST_WITH_ROLLOUTS,
+    ),
+    Mutation(
+        "a paused rollout goes on",
+        "rollout",
+        Edit(
+            ROLLOUT, "        if rollout.paused or (rollout.promote", "        if (rollout.promote"
+        ),
+        first=FIRST_WITH_ROLLOUTS,
+    ),
+    Mutation(
+        "no round begins after the first one",
+        "I14",
+        Edit(
+            f"{LEARNING}/rounds.py",
+            "if count <= state.progress.triggered or closed_s > 0:",
+            "if state.round or count <= state.progress.triggered or closed_s > 0:",
+        ),
+        first=FIRST_WITH_ROUNDS,
+    ),
+    Mutation(
+        "rounds of a suspended job go on",
+        "I6",
+        Edit(
+            f"{LEARNING}/plan.py",
+            "    elif is_suspended:\n        step = Step(job.with_success())\n",
+            "",
+        ),
+        first=FIRST_WITH_ROUNDS,
+    ),
+    Mutation(
+        "a pod that ends because of a suspension costs an attempt",
+        "I6",
+        Edit(
+            f"{LEARNING}/rounds.py",
+            "elif pod is not None and is_being_deleted(pod):",
+            'elif pod is not None and is_being_deleted(pod) and phase != "Failed":',
+        ),
+        first=FIRST_WITH_ROUNDS,
+    ),
+    Mutation(
+        "a round takes what a worker has told of the round before",
+        "I6",
+        Edit(
+            f"{LEARNING}/state.py",
+            'url.partition(f"{root}/")[2].rstrip("/")',
+            'url.partition("/model/")[2].rstrip("/")',
+        ),
+        first=FIRST_WITH_ROUNDS,
+    ),
+    Mutation(
+        "samples of a round that failed are in no other round",
+        "I6",
+        Edit(
+            f"{LEARNING}/rounds.py",
+            "triggers.divided(progress.trained, count, spec.dataset.train_prob)",
+            "triggers.divided(progress.triggered, count, spec.dataset.train_prob)",
+        ),
+        first=FIRST_WITH_ROUNDS,
+    ),
+    Mutation(
+        "a model is deployed before the inference worker says that it has it",
+        "I6",
+        Edit(
+            f"{LEARNING}/workers.py",
+            "return str(version) == str(current.number)",
+            "return bool(version)",
+        ),
+        first=FIRST_WITH_ROUNDS,
     ),
     Mutation(
         "content of a Model gets its name before its bytes are on the disk",

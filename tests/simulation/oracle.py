@@ -38,7 +38,7 @@ from tests.simulation.cloud import SimulatedManager
 from tests.simulation.edge import MODEL_KEY, Controller, Rows
 from tests.simulation.model_oracle import MODELS, ModelOracle
 from tests.simulation.network import Connection
-from tests.simulation.round_oracle import ROUNDS, RoundOracle
+from tests.simulation.round_oracle import NAME, ROUNDS, RoundOracle, is_of_round
 from tests.simulation.world import BrokenInvariant, Process, VirtualTime
 
 LABEL: Final = "camera"
@@ -101,6 +101,7 @@ class Oracle:
         self._newest: dict[tuple[Process, str], Connection] = {}  # the open session of a node
         self._contents: dict[tuple[str, int], str] = {}  # (uid, version of a Model) -> its digest
         self._promoted: dict[str, set[int]] = defaultdict(set)  # node -> versions meant for it
+        self._specs: dict[tuple[str, int], Object] = {}  # (uid, generation) -> spec of a job
         self._broken = ""  # the first broken promise
         api.on_write = self._on_write
 
@@ -381,8 +382,10 @@ class Oracle:
     def _on_write(self, what: str, key: Key, old: Object | None, new: Object | None) -> None:
         if key.resource not in _HEARTBEATS:
             self.world.note(f"api {self.api.client or 'user'} {what} {key.resource} {key.name}")
+        self._note_rounds(key, new)
         if new is not None and key.resource in ON_EDGES:
             uid = new["metadata"]["uid"]
+            self._specs[uid, new["metadata"]["generation"]] = new["spec"]
             nodes = self.nodes_of(key, new)
             self.bound[uid] |= nodes
             if old is not None and old["metadata"]["uid"] == uid:
@@ -402,14 +405,27 @@ class Oracle:
         if what == "ADDED" and key.resource == "pods" and new is not None:
             self._check_new_pod(key, new)
 
+    def _note_rounds(self, key: Key, new: Object | None) -> None:
+        if new is None:
+            return
+        if is_of_round(key):
+            self.rounds.note_pod(key.name, owner_of(new), new, self.world.now)
+        elif key.resource == DATASETS and key.name == NAME:
+            self.rounds.note_samples((new.get("status") or {}).get("numberOfSamples", 0))
+
     def _check_status(
         self, key: Key, old: Object, new: Object, uid: str, present: set[str]
     ) -> None:
         """Args: present: the nodes that the spec binds the job to at the time of the write"""
         if new.get("observedGeneration", 0) < old.get("observedGeneration", 0):
             self.fail("I4", f"observedGeneration of {key.name} went back")
-        if key.resource == ROUNDS and (problem := self.rounds.problem_of_status(uid, old, new)):
-            self.fail("I6", problem)
+        spec = self._specs.get((uid, new.get("observedGeneration", 0)))  # of the plan
+        if key.resource == ROUNDS and spec:
+            problem = self.rounds.problem_of_status(uid, spec, old, new, self.world.now)
+            if problem:
+                self.fail("I6", problem)
+        if key.name == ROLLED_FLEET and spec and (problem := _problem_of_pause(spec, old, new)):
+            self.fail("rollout", problem)
         if not ends_of(old) <= ends_of(new):
             self.fail("I4", f"{key.name} had ended as {ends_of(old)}, and is {ends_of(new)}")
         self._check_entries(key, old, new, uid, present)
@@ -598,9 +614,10 @@ class Oracle:
             if not pods.keys() <= workers:
                 self.fail("I7", f"{key.name} has pods {sorted(pods)}, of workers {sorted(workers)}")
             alive = {name for name, phase in pods.items() if phase in ("Pending", "Running")}
-            if ends_of(status):
+            if ends_of(status) or job["spec"].get("suspend"):
                 if alive:
-                    self.fail("I7", f"{key.name} has ended, and {sorted(alive)} run")
+                    text = f"{key.name} has ended or is suspended, and {sorted(alive)} run"
+                    self.fail("I7", text)
             elif not done and alive != workers:
                 self.fail("I7", f"{key.name} runs {sorted(alive)} of {sorted(workers)}")
 
@@ -611,7 +628,9 @@ class Oracle:
                 for key, pod in self._children("pods", job)
             }
             alive = {name for name, phase in phases.items() if phase in ("Pending", "Running")}
-            if problem := self.rounds.problem_at_end(job.get("status") or {}, alive):
+            (dataset,) = (each for at, each in self.api.of(DATASETS) if at.name == NAME)
+            samples = (dataset.get("status") or {}).get("numberOfSamples", 0)
+            if problem := self.rounds.problem_at_end(job, alive, samples):
                 self.fail("I14", problem)
 
     def check_contact(self, node: str, *, is_connected: bool) -> None:
@@ -684,6 +703,17 @@ def hot_model(service: Object) -> str:
     """The Model whose versions the edge worker loads while it runs; "": none."""
     model = service["spec"]["edgeWorker"]["model"]
     return str(model["name"]) if model.get("hotUpdate") else ""
+
+
+def _problem_of_pause(spec: Object, old: Object, new: Object) -> str:
+    """Whether a write of .status lets a wave of a rollout begin that its spec holds; "": it does
+    not.
+    """
+    before, after = old.get("rollout") or {}, new.get("rollout") or {}
+    number, former = ((each.get("version") or {}).get("number") for each in (after, before))
+    wave, last = after.get("wave", 0), before.get("wave", 0) if number == former else 0
+    is_paused = (spec.get("rollout") or {}).get("paused")
+    return f"wave {wave} begins, and the rollout is paused" if is_paused and wave > last else ""
 
 
 def is_fleet(job: Object) -> bool:

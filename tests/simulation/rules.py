@@ -16,7 +16,7 @@ from tests.simulation.edge import Controller
 from tests.simulation.models import HOT
 from tests.simulation.network import Connection
 from tests.simulation.oracle import EVIL, ROLLED_FLEET, SERVICES, WorkerId, owner_of
-from tests.simulation.rounds import RoundWorkers
+from tests.simulation.rounds import WORKER, RoundWorkers
 
 FLEETS: Final = ("fleet0", "fleet1")
 JOBS: Final = tuple(f"job{number}" for number in range(5))
@@ -150,6 +150,8 @@ class Rules:
         """What the worker says of its model: the newest that the node has, or the one before where
         that cannot be loaded.
         """
+        if worker == WORKER:
+            return self.rounds.model_details()
         held = controller.model_version() if worker.startswith(ROLLED_FLEET) else None
         if held is None:
             return {}
@@ -168,8 +170,34 @@ class Rules:
     def delete_learning(self) -> None:
         self._cluster.delete_learning(self._random.choice(LEARNING))
 
+    def suspend_learning(self) -> None:
+        """For a while, or for ever."""
+        name = self._random.choice(LEARNING)
+        self._cluster.suspend_learning(name, is_suspended=True)
+        resume = functools.partial(self._cluster.suspend_learning, name, is_suspended=False)
+        self._later(self._random.choice((1, 10, 60)), resume)
+
     def create_rounds(self) -> None:
         self.rounds.create()
+
+    def suspend_rounds(self) -> None:
+        """For a while. Often the pod of the round is still ending when the job is resumed."""
+        self.rounds.start()
+        self.rounds.suspend(is_suspended=True)
+        resume = functools.partial(self.rounds.suspend, is_suspended=False)
+        self._later(self._random.choice((3, 10, 60)), resume)
+
+    def edit_rounds(self) -> None:
+        self.rounds.edit()
+
+    def load_of_round(self) -> None:
+        """The inference worker of incremental learning looks for a new model, and reports."""
+        for controller in self._cluster.controllers.values():
+            for uid, worker in list(controller.granted()) if controller.process.is_alive else ():
+                if worker == WORKER:
+                    place = (controller, uid, worker)
+                    end = self.rounds.load()
+                    self._send(end or "running", place, phase="deploy" if end else "inference")
 
     def add_samples(self) -> None:
         self.rounds.add_samples()
@@ -201,7 +229,7 @@ class Rules:
         """Somebody deletes a pod."""
         pods = sorted(key for key, _ in self._cluster.api.of("pods"))
         if pods:
-            self._cluster.api.remove(self._random.choice(pods))
+            self._cluster.api.evict(self._random.choice(pods))
 
     def delete_child(self) -> None:
         """Somebody deletes what a job has made."""
@@ -270,7 +298,9 @@ class Rules:
         assert controller.ledger is not None
         return controller.ledger.view.ledger_id, uid, worker
 
-    def _send(self, status: wire.WorkerStatus, found: Place | None = None) -> None:
+    def _send(
+        self, status: wire.WorkerStatus, found: Place | None = None, *, phase: str = "inference"
+    ) -> None:
         """Args: found: the worker that sends; None: any"""
         found = found or self.worker()
         if found is None or not found[0].process.is_alive:
@@ -285,7 +315,7 @@ class Rules:
         message = ProcessMessage(
             instance=instance,
             sequence=sequence,
-            phase="inference",
+            phase=phase,
             status=status,
             heartbeat_s=0.0,
             counts={"seen": seen, "hard": seen // 2, "uploaded": seen // 3},
@@ -641,10 +671,14 @@ WITH_ROUNDS: Final[Weights] = {
     **WEIGHTS,
     Rules.create_job: 2,
     Rules.recreate_job: 1,
-    Rules.create_rounds: 20,
-    Rules.add_samples: 15,
-    Rules.work: 60,
+    Rules.create_rounds: 40,
+    Rules.add_samples: 30,
+    Rules.work: 120,
     Rules.work_and_kill: 4,
+    Rules.suspend_rounds: 8,
+    Rules.edit_rounds: 8,
+    Rules.load_of_round: 20,
+    Rules.suspend_learning: 3,
 }
 OF_MODELS: Final[Weights] = {
     Rules.create_job: 2,
