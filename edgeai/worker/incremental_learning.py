@@ -12,6 +12,7 @@ A worker whose report nobody takes fails, and the job tries again.
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -143,23 +144,19 @@ class IncrementalLearning:
         # Before the training, which may be long.
         is_remote = "://" in environment.model_url
         bucket = Bucket(environment.model_url, os.environ) if is_remote else None
-        if environment.base_model_url and Path(environment.base_model_url).exists():
-            self._estimator.load(environment.base_model_url)
-        metrics = _metrics(self._estimator.train(train_data, **options))
-        if bucket is None:
-            self._save(Path(environment.model_url))
-        else:
-            with TemporaryDirectory() as directory:
-                self._save(Path(directory))
+        place = TemporaryDirectory() if bucket else nullcontext(environment.model_url)
+        with place as directory:
+            if environment.base_model_url and Path(environment.base_model_url).exists():
+                self._estimator.load(environment.base_model_url)
+            metrics = _metrics(self._estimator.train(train_data, **options))
+            target = Path(directory) / self._model_name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._estimator.save(str(target))
+            if bucket:
                 bucket.save(Path(directory))
         url = f"{environment.model_url.rstrip('/')}/{self._model_name}"
         self._report_results("train", [(url, metrics)])
         return metrics
-
-    def _save(self, directory: Path) -> None:
-        target = directory / self._model_name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self._estimator.save(str(target))
 
     def evaluate(self, data: Any, **options: Any) -> list[dict[str, float]]:
         """Evaluate the new model and the deployed one, and report. Returns: the metrics of each

@@ -1,5 +1,6 @@
 import asyncio
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,17 @@ def test_without_obstore_nothing_is_trained_for_a_bucket(monkeypatch: pytest.Mon
     estimator = Saving("")
     environment = from_environ({"MODEL_URL": "s3://b/model"})
     with pytest.raises(SettingsError, match="pip install obstore"):
+        IncrementalLearning(estimator, environment=environment).train([1.0])
+    assert estimator.trained == 0
+
+
+def test_without_room_for_the_model_nothing_is_trained_for_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    estimator = Saving("")
+    environment = from_environ({"MODEL_URL": "s3://b/model"})
+    with pytest.raises(FileNotFoundError, match="missing"):
         IncrementalLearning(estimator, environment=environment).train([1.0])
     assert estimator.trained == 0
 
