@@ -1,12 +1,15 @@
-"""Replicas: the names and labels of the workers of one type, numbered by an index.
+"""Replicas: the names, labels and Services of the workers of one type, numbered by an index.
 
 A replica is the worker with one index of one type ("train-0"). The replica's pod has the same name
 in every attempt, so two pods of one replica can never exist at the same time.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from edgeai.ids import WorkerName
+from globalmanager.contract import Create, Observed
+from globalmanager.kinds.shared import children, objects
 
 REPLICA_TYPE: Final = "edgeai.io/replica-type"
 REPLICA_INDEX: Final = "edgeai.io/replica-index"
@@ -36,3 +39,21 @@ def index_of(job: str, replica_type: str, name: str) -> int | None:
 def replica_labels(replica_type: str, index: int) -> dict[str, str]:
     """The labels by which a Service selects one replica among the pods of a job."""
     return {REPLICA_TYPE: replica_type, REPLICA_INDEX: str(index)}
+
+
+def replica_service(
+    observed: Observed, replica_type: str, index: int, *, ports: Mapping[str, int]
+) -> Create:
+    """A headless Service for one replica. The replica has a DNS name from its creation on.
+
+    Args: ports: name -> number
+    """
+    selector = objects.selector(observed, replica_type) | replica_labels(replica_type, index)
+    return children.service(
+        observed,
+        name=replica_name(observed.ref.name, replica_type, index),
+        role=replica_type,
+        ports=ports,
+        selector=selector,
+        headless=True,
+    )

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from globalmanager.kinds.edge.federatedlearningjob import KIND
-from globalmanager.kinds.shared import children, objects, replication
+from globalmanager.kinds.shared import objects, replication
 from tests.support.world import World, job
 
 NAME = st.text("ab0-", min_size=1, max_size=6)
@@ -54,15 +54,8 @@ def test_any_text_is_judged(name: str) -> None:
 
 def test_a_service_is_headless_and_selects_one_replica() -> None:
     observed = World(KIND, job("mnist")).observed()
+    made = replication.replica_service(observed, "worker", 2, ports={"ssh": 22, "http": 80})
     labels = replication.replica_labels("worker", 2)
-    made = children.service(
-        observed,
-        name=replication.replica_name("mnist", "worker", 2),
-        role="worker",
-        ports={"ssh": 22, "http": 80},
-        selector=objects.selector(observed, "worker") | labels,
-        headless=True,
-    )
     assert made.object["metadata"]["name"] == "mnist-worker-2"
     assert made.object["spec"] == {
         "selector": objects.selector(observed, "worker") | labels,
@@ -79,7 +72,6 @@ def test_a_service_is_headless_and_selects_one_replica() -> None:
 
 def test_a_service_without_ports_names_its_pod_all_the_same() -> None:
     observed = World(KIND, job("mnist")).observed()
-    name = replication.replica_name("mnist", "worker", 0)
-    made = children.service(observed, name=name, role="worker", ports={}, headless=True)
+    made = replication.replica_service(observed, "worker", 0, ports={})
     assert "ports" not in made.object["spec"]
     assert made.object["spec"]["clusterIP"] == "None"
