@@ -14,7 +14,7 @@ from tests.globalmanager.gadgets import CONFIGMAPS, gadget
 from tests.globalmanager.objects import GADGETS
 from tests.support.waiting import async_eventually
 
-MARK = "test.edgeai.io/size"
+MARKS = (MARK, LATE) = ("test.edgeai.io/size", "test.edgeai.io/late")
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -79,3 +79,27 @@ async def test_an_annotation_that_is_there_is_not_written_again(
     )
     await async_eventually("another plan", lambda: manager.reconciles > planned)
     assert len(manager.writes) == 5
+
+
+def plan_of_two_patches(observed: Observed, now: datetime) -> Plan:
+    """The second one meets an object that has changed since it was planned."""
+    made = gadgets.plan(observed, now)
+    for ref, child in observed.children.items():
+        if MARK not in (child["metadata"].get("annotations") or {}):
+            patches = (Patch(ref, {"metadata": {"annotations": {name: "1"}}}) for name in MARKS)
+            return msgspec.structs.replace(made, stages=tuple((patch,) for patch in patches))
+    return made
+
+
+async def test_an_object_that_has_changed_since_the_plan_is_planned_again(
+    cluster: LocalApi, user: User
+) -> None:
+    kind = msgspec.structs.replace(KIND, plan=plan_of_two_patches)
+    async with run_manager(cluster.kubeconfig, kinds=[kind]) as manager:
+        await user.create(GADGETS, gadget("g", node="one", data="x"))
+        await config_with(user, {MARK: "1"})
+        await async_eventually("a conflict", lambda: ("patch", "409") in manager.writes)
+        await manager.wait_for_phase("g")
+        config = await user.get(CONFIGMAPS, "g-config")
+    assert config is not None
+    assert LATE not in config["metadata"]["annotations"]

@@ -90,6 +90,12 @@ def test_a_scaler_is_patched_to_adopt_it_which_takes_the_right_to_delete_it() ->
     assert verbs(rules, "example.io", "scales") == READ | {"patch", "delete"}
 
 
+def test_what_a_kind_patches_of_another_kind_is_patched_and_not_deleted() -> None:
+    rules = rbac.cluster_rules([kind(patches=frozenset({SCALES})), kind(SCALES)])
+    assert verbs(rules, "example.io", "scales") == READ | {"patch"}
+    assert verbs(rules, "example.io", "trains") == READ
+
+
 def test_the_manager_has_the_rights_of_the_roles_that_a_kind_creates() -> None:
     granted = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
     rules = rbac.cluster_rules([kind(role_rules=(granted,))])

@@ -1,6 +1,7 @@
 """Offers with the CRC-32 of each piece: of a trainer, and on the disk of the aggregator."""
 
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,16 @@ def ask(federation: Federation, offer: Any) -> Any:
 
 @pytest.mark.parametrize(
     "crcs",
-    [b"123", b"12345678", bytes(4 * 8193), [1, 2], 4.5, -1],
-    ids=["short", "long", "huge", "list", "float", "negative"],
+    [b"", b"123", b"12345678", bytes(4 * 8193), [1, 2], 4.5, -1],
+    ids=["none", "short", "long", "huge", "list", "float", "negative"],
 )
 def test_an_offer_with_other_checksums_than_the_update_has_pieces_is_damaged(
     federation: MakeFederation, crcs: Any
 ) -> None:
     made = begun(federation(settings=settings(2)), "a", "b")
     whole = offer_of(np.ones(3, np.float32))
-    assert ask(made, {"checksum": "x", "crcs": crcs}).status == 400
+    checksum = sha256(crcs).hexdigest() if isinstance(crcs, bytes) else "x"
+    assert ask(made, {"checksum": checksum, "crcs": crcs}).status == 400
     assert ask(made, {"checksum": "x", "crcs": whole.crcs}).status == 400
     assert ask(made, {"checksum": whole.checksum}).status == 400
     assert ask(made, whole).status == 200
