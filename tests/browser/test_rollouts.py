@@ -105,6 +105,8 @@ def test_the_past_of_a_former_version_that_comes_late_is_not_drawn(
 
 def test_a_version_that_was_taken_back_says_why(viewer: Visitor, fleet: FleetConsole) -> None:
     page = viewer.page
+    # A curve has two points, and none comes after the end.
+    playwright.expect(page.locator("#guard-curves canvas")).to_have_count(1)
     fleet.show(Phase.ROLLED_BACK)
     present = page.locator("[aria-current=step]")
     playwright.expect(present).to_have_text("10% taken back")
