@@ -167,6 +167,9 @@ class ContentStore:
             if _size(part or self._path(version.digest)) != version.size:
                 raise OSError(errno.EIO, "the content has gone")
             record = record.with_newest(version)
+            if part is None:  # what has come of other content would take room for ever
+                for suffix in (".part", ".mark"):
+                    (self._directory / f"{_file_name(key)}{suffix}").unlink(missing_ok=True)
             # The record comes first: without its content it does not count, and content without a
             # record is deleted. It has all versions: a kill must not take the newest of them away.
             self._write(record)

@@ -127,6 +127,16 @@ def test_content_that_no_model_has_goes_at_once(store: ContentStore, tmp_path: P
     assert sizes(tmp_path) == {}
 
 
+def test_content_that_returns_leaves_no_part_of_what_was_taken_back(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    publish(store, 1, b"first")
+    whole_part(store, key(), b"taken back").close()
+    assert {".part", ".mark"} < {file.suffix for file in tmp_path.iterdir()}
+    store.switch(key(), UID, ContentVersion(3, sha256(b"first"), 5, "model"))
+    assert {file.suffix for file in tmp_path.iterdir()} == {"", ".model"}
+
+
 def test_a_version_that_comes_late_changes_nothing(store: ContentStore) -> None:
     with closing(whole_part(store, OTHER, b"second")) as part:
         part.commit(UID, 2, "model")
