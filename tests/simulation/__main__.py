@@ -28,10 +28,10 @@ def main() -> int:
     if options.seed is not None:
         return _report([simulate(options.seed, options.steps)], options.steps)
     seeds: Sequence[int] = range(options.first, options.first + options.seeds)
+    seeds = [*seeds, *range(FIRST_WITH_ROUNDS, FIRST_WITH_ROUNDS + options.rounds)]
     if options.until_broken:
         outcomes = (simulate(seed, options.steps) for seed in seeds)
         return _report(_until_broken(outcomes), options.steps)
-    seeds = [*seeds, *range(FIRST_WITH_ROUNDS, FIRST_WITH_ROUNDS + options.rounds)]
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         runs = pool.imap_unordered(functools.partial(simulate, steps=options.steps), seeds)
         return _report(runs, options.steps)
