@@ -25,6 +25,12 @@ UNUSED = {
 }
 
 
+def printed(code: str, **environment: str) -> list[str]:
+    """The words that a process with this code prints."""
+    command, environment = [sys.executable, "-c", code], {**os.environ, **environment}
+    return subprocess.check_output(command, env=environment, text=True, timeout=60).split()
+
+
 @pytest.mark.parametrize("process", UNUSED)
 def test_what_is_not_used_at_the_start_is_not_loaded(process: str) -> None:
     code = (
@@ -35,10 +41,7 @@ def test_what_is_not_used_at_the_start_is_not_loaded(process: str) -> None:
         f"import {process}.app\n"
         f"print(*sorted({UNUSED[process]} & set(sys.modules)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.split() == []
+    assert printed(code) == []
 
 
 def test_a_lean_import_loads_no_cas() -> None:
@@ -48,8 +51,7 @@ def test_a_lean_import_loads_no_cas() -> None:
         "from aiohttp import connector\n"
         "print(*connector._SSL_CONTEXT_VERIFIED.get_ca_certs())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert printed(code) == []
 
 
 def test_a_lean_import_reads_no_table_of_types(tmp_path: Path) -> None:
@@ -62,8 +64,7 @@ def test_a_lean_import_reads_no_table_of_types(tmp_path: Path) -> None:
         "from aiohttp import web\n"
         "print(mimetypes.guess_type('x.ofthesystem')[0], mimetypes.guess_type('x.txt')[0])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["None", "text/plain"]
+    assert printed(code) == ["None", "text/plain"]
 
 
 def test_the_metadata_of_packages_can_be_read_after_a_lean_import() -> None:
@@ -73,8 +74,7 @@ def test_the_metadata_of_packages_can_be_read_after_a_lean_import() -> None:
         "import importlib.metadata, websockets\n"
         "print(importlib.metadata.version('websockets') == websockets.__version__)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
+    assert printed(code) == ["True"]
 
 
 def test_the_environment_still_names_the_cas_of_the_system(tmp_path: Path) -> None:
@@ -83,8 +83,4 @@ def test_the_environment_still_names_the_cas_of_the_system(tmp_path: Path) -> No
         "import_aiohttp()\n"
         "print(len(system_tls().get_ca_certs()))"
     )
-    environment = {**os.environ, "SSL_CERT_FILE": str(Authority(tmp_path).certificate)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "1"
+    assert printed(code, SSL_CERT_FILE=str(Authority(tmp_path).certificate)) == ["1"]

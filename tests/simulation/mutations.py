@@ -17,17 +17,14 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.simulation.__main__ import SEEDS, STEPS, WITH_ROUNDS
 from tests.simulation.driver import FIRST_WITH_FLEETS, FIRST_WITH_ROLLOUTS, FIRST_WITH_ROUNDS
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("common", "edgeai", "globalmanager", "localcontroller", "tests/simulation")
 MODULES: Final = ("tests/__init__.py", "tests/support/manifests.py", "tests/support/sqlite_vfs.py")
-SEEDS: Final = 200
-WITH_ROUNDS: Final = 20
-"""Those of `make simulate`: they pass without a mutation."""
 SEEDS_WITHOUT: Final = 25
 """Of the copy without a mutation."""
-STEPS: Final = 4500
 
 
 class Edit(NamedTuple):
@@ -453,6 +450,7 @@ def main(arguments: list[str]) -> int:
     for number in numbers:
         mutation = MUTATIONS[number - 1]
         began = time.monotonic()
+        # The seeds of `make simulate`: they pass without a mutation.
         found = broken(*mutation.edits, seeds=SEEDS, first=mutation.first)
         missed += not found
         seconds = time.monotonic() - began
