@@ -4,20 +4,15 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from edgeai.buckets import BUCKET_NAME, DEFAULT_REGION, BucketKeys, endpoint_url
 from edgeai.worker.environment import wrong
 
-if TYPE_CHECKING:
-    from obstore.store import S3Config
-
-REGION: Final = "us-east-1"
-"""Of servers that know no regions, unless AWS_REGION names another one."""
 REQUEST_LIMIT: Final = timedelta(minutes=10)
 """Of one request with 5 MiB or less. A node at the edge may send 0.3 Mbit/s."""
 _PARALLEL: Final = 4
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _SERVER: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~%/-]*)?")
 
 
@@ -39,14 +34,14 @@ class Bucket:
             raise wrong("MODEL_URL", problem) from error
         parts = urlsplit(url)
         name, self._directory = parts.netloc.rpartition("@")[2], parts.path.strip("/")
-        if not _NAME.fullmatch(name) or not self._directory or "?" in url or "#" in url:
+        if not BUCKET_NAME.fullmatch(name) or not self._directory or "?" in url or "#" in url:
             raise wrong("MODEL_URL", "is no s3 URL like s3://bucket/directory, without '?' and '#'")
-        self._put, endpoint = obstore.put, _endpoint(environ)
+        self._put, keys = obstore.put, _keys(environ)
         self.store = S3Store(
             name,
-            config=_config(endpoint, environ),
+            config=keys.config,
             client_options={
-                "allow_http": endpoint.startswith("http://"),
+                "allow_http": keys.endpoint.startswith("http://"),
                 "timeout": REQUEST_LIMIT,
             },
         )
@@ -64,23 +59,20 @@ class Bucket:
 
 def _endpoint(environ: Mapping[str, str]) -> str:
     """The URL of the server; "" for AWS. Raises: SettingsError"""
-    endpoint = environ.get("S3_ENDPOINT_URL", "").strip()
-    # As for a LocalController.
-    endpoint = endpoint if "://" in endpoint or not endpoint else f"https://{endpoint}"
+    endpoint = endpoint_url(environ.get("S3_ENDPOINT_URL", "").strip())
     if endpoint and not _SERVER.fullmatch(endpoint):
         raise wrong("S3_ENDPOINT_URL", "is no URL of a server, like https://minio.example:9000")
     return endpoint
 
 
-def _config(endpoint: str, environ: Mapping[str, str]) -> "S3Config":
-    region = environ.get("AWS_REGION", REGION)
-    config: S3Config = {"region": region, "virtual_hosted_style_request": False}
-    if endpoint:
-        config["endpoint"] = endpoint
-    access, secret = _key("ACCESS_KEY_ID", environ), _key("SECRET_ACCESS_KEY", environ)
-    if not access:
-        return {**config, "skip_signature": True}
-    return {**config, "access_key_id": access, "secret_access_key": secret}
+def _keys(environ: Mapping[str, str]) -> BucketKeys:
+    """Raises: SettingsError"""
+    return BucketKeys(
+        access=_key("ACCESS_KEY_ID", environ),
+        secret=_key("SECRET_ACCESS_KEY", environ),
+        endpoint=_endpoint(environ),
+        region=environ.get("AWS_REGION", DEFAULT_REGION),
+    )
 
 
 def _key(name: str, environ: Mapping[str, str]) -> str:

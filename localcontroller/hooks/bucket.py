@@ -5,7 +5,6 @@ Each check reads the keys again, because keys are rotated.
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,8 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from localcontroller.hooks.keys import BucketKeys, KeyFiles
+from edgeai.buckets import BUCKET_NAME, BucketKeys
+from localcontroller.hooks.keys import KeyFiles
 from localcontroller.hooks.samples import CHUNK_BYTES
 from localcontroller.hooks.sources import (
     DIRECTORY,
@@ -40,10 +40,8 @@ from localcontroller.hooks.sources import (
 
 if TYPE_CHECKING:
     from obstore import GetOptions  # obstore defines these types for type checkers only
-    from obstore.store import S3Config
 
 RETRIES: Final = 2
-_BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")  # older names, too
 _MAX_PROBLEM_CHARS: Final = 300
 
 
@@ -178,7 +176,7 @@ def _bucket_and_key(url: str) -> tuple[str, str]:
     """Split the URL into the bucket, and the key or prefix. Raises: SourceError"""
     parts = urlsplit(url)
     bucket = parts.netloc.rpartition("@")[2]
-    if not _BUCKET_NAME.fullmatch(bucket):
+    if not BUCKET_NAME.fullmatch(bucket):
         raise SourceError(
             "InvalidURL", f"spec.url: {redacted_source_url(url)[:256]} names no bucket"
         )
@@ -199,7 +197,7 @@ def _s3_store(
 ) -> S3Store:
     return S3Store(
         bucket,
-        config=_s3_config(keys),
+        config=keys.config,
         client_options={
             "allow_http": keys.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=timeouts.connect_s),
@@ -211,15 +209,6 @@ def _s3_store(
             "retry_timeout": timedelta(seconds=timeouts.bucket_retry_s),
         },
     )
-
-
-def _s3_config(keys: BucketKeys) -> "S3Config":
-    config: S3Config = {"region": keys.region, "virtual_hosted_style_request": False}
-    if keys.endpoint:
-        config["endpoint"] = keys.endpoint
-    if not keys.access:
-        return {**config, "skip_signature": True}
-    return {**config, "access_key_id": keys.access, "secret_access_key": keys.secret}
 
 
 def _problem_text(error: Exception, keys: BucketKeys) -> str:

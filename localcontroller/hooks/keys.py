@@ -9,25 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
+from edgeai.buckets import DEFAULT_REGION, BucketKeys, endpoint_url
 from edgeai.ids import is_subdomain
 from localcontroller.hooks.sources import SourceError
 
-DEFAULT_REGION: Final = "us-east-1"
 MAX_KEY_BYTES: Final = 4096
-
-
-class BucketKeys(msgspec.Struct, frozen=True):
-    """Keys and address of a bucket. Without `access` the requests are not signed."""
-
-    access: str = ""
-    secret: str = ""
-    endpoint: str = ""
-    region: str = DEFAULT_REGION
-
-    def __repr__(self) -> str:
-        return f"Keys(endpoint={self.endpoint!r}, region={self.region!r})"
 
 
 class KeyFiles(NamedTuple):
@@ -62,7 +48,7 @@ class KeyFiles(NamedTuple):
         return BucketKeys(
             access=access,
             secret=_read_key(file("SECRET_ACCESS_KEY"), is_optional=not access),
-            endpoint=endpoint if "://" in endpoint or not endpoint else f"https://{endpoint}",
+            endpoint=endpoint_url(endpoint),
             region=_read_key(file("S3_REGION"), is_optional=True) or DEFAULT_REGION,
         )
 

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 import pytest
 from aiohttp import web
 
-from localcontroller.hooks.keys import BucketKeys
+from edgeai.buckets import BucketKeys
 from localcontroller.hooks.sources import SourceOptions, SourceTimeouts
 from localcontroller.ledger.ledger import Ledger
 from tests.localcontroller.hooks.server import Server, serving
